@@ -7,7 +7,7 @@ use wgpu::BufferUsages as Usage;
 
 use super::{
     device::Gpu,
-    lab::{Dispatch, Room, room_for},
+    harness::{Dispatch, Room, room_for},
     pipelines::Pipelines,
     readback,
     record::Recorder,
@@ -137,7 +137,7 @@ fn by_turns<const N: usize>(mut seconds: impl FnMut(usize, usize) -> Result<f64>
 mod tests {
     use super::*;
     use crate::{
-        lab::{Matrix, Random, numbers, plain, room},
+        harness::{Matrix, Random, numbers, plain, room},
         tests::gpu,
     };
 

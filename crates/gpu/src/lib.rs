@@ -4,7 +4,6 @@
 //! said in `shaders/common/product.wgsl` for matrices and in `shaders/common/attention.wgsl` for attention, and
 //! every regime keeps to it.
 
-mod ahead;
 mod cache;
 mod clock;
 mod compile;
@@ -12,8 +11,8 @@ pub mod device;
 pub mod formats;
 #[cfg(any(test, windows))]
 mod fxc;
+mod harness;
 mod interface;
-mod lab;
 mod layout;
 mod memory;
 mod offload;
@@ -21,6 +20,7 @@ mod ops;
 mod params;
 mod pick;
 pub mod pipelines;
+mod prerecord;
 mod profile;
 mod proof;
 mod readback;
@@ -43,7 +43,6 @@ mod work;
 
 use std::{collections::HashSet, sync::Arc};
 
-use ahead::Prepared;
 use cache::DiskCache;
 use device::Gpu;
 pub use device::{AdapterChoice, Found, adapters, choose};
@@ -58,6 +57,7 @@ use params::Params;
 use pick::Picker;
 use pipelines::Pipelines;
 use pipelines::Tuning;
+use prerecord::Prepared;
 use profile::Profile;
 use record::Recorder;
 use round::Rounds;

@@ -11,7 +11,7 @@ use super::{
     cache::DiskCache,
     clock::{Clock, Work},
     device::{Found, Gpu},
-    lab::{Dispatch, bind, room, room_for},
+    harness::{Dispatch, bind, room, room_for},
     params::ReadParams,
     pipelines::{Family, Kernel, Pipelines},
     readback,
@@ -111,7 +111,7 @@ fn round_trip(gpu: &Gpu) -> Result<f64> {
 mod tests {
     use super::*;
     use crate::{
-        lab::{Random, run, storage},
+        harness::{Random, run, storage},
         tests::{adapter, gpu},
     };
 

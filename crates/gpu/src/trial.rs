@@ -10,7 +10,7 @@ use super::{
     clock::{Clock, Work},
     device::{Found, Gpu},
     formats::{BLOCK, Format},
-    lab::{Dispatch, How, Matrix, Random, Room, blocks, numbers, plain, room},
+    harness::{Dispatch, How, Matrix, Random, Room, blocks, numbers, plain, room},
     pipelines::{Curve, FEW_ROWS, Mode, Pipelines, Tiles, Tuning},
     proof::{self, PROOF_BYTES, Proof, is_more, same_bits},
     speeds,

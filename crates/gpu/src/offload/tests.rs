@@ -8,7 +8,7 @@ use crate::{
         matmul::{Acts, Mode, OutMatrix, PackedMemory, Planes, matmul},
         simd::Isa,
     },
-    lab::{self, Random},
+    harness::{self, Random},
     pipelines::Final,
     quant::GgmlType,
     tests::gpu,
@@ -90,7 +90,7 @@ fn matrix(
     planes: Option<Planes>,
     isa: Isa,
 ) -> Packed {
-    let mut bytes = lab::blocks(random, ty, rows * cols / ty.block_len());
+    let mut bytes = harness::blocks(random, ty, rows * cols / ty.block_len());
     // Scales below the normal halves in some rows, as Q6_K has them in real models.
     if ty == GgmlType::Q6_K {
         for block in bytes.chunks_exact_mut(210).step_by(3) {
@@ -204,7 +204,7 @@ fn matrices_with_extreme_powers_of_two_are_not_taken() {
         for (power, level, taken) in
             [(65, 1, true), (64, 1, false), (64, 8, true), (0, 0, true), (167, 1, true), (168, 0, false)]
         {
-            let mut bytes = lab::blocks(&mut Random::new(8), GgmlType::MXFP4, 40 * 4);
+            let mut bytes = harness::blocks(&mut Random::new(8), GgmlType::MXFP4, 40 * 4);
             let block = &mut bytes[17 * 131..][..17];
             block.fill(level << 4 | level);
             (block[0], block[9]) = (power, level << 4);

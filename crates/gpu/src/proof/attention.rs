@@ -3,7 +3,7 @@
 use super::{
     super::{
         device::Gpu,
-        lab::{Random, bind, numbers, run, storage, store},
+        harness::{Random, bind, numbers, run, storage, store},
         params::AttendParams,
         pipelines::{Family, Kernel, Pipelines},
         stored::{Stored, kv_words},

@@ -20,7 +20,7 @@ use super::{
     cache::DiskCache,
     device::{Found, Gpu},
     formats::BLOCK,
-    lab::{Random, bind, numbers, run, storage},
+    harness::{Random, bind, numbers, run, storage},
     params::NormParams,
     pipelines::{Kernel, Pipelines},
     stored::Stored,

@@ -4,7 +4,7 @@ use super::{
     super::{
         device::Gpu,
         formats::BLOCK,
-        lab::{How, Matrix, Random, blocks, plain},
+        harness::{How, Matrix, Random, blocks, plain},
         pipelines::{Curve, Mode, Pipelines},
     },
     Extent, U, is_more, same_bits,

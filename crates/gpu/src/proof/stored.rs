@@ -3,7 +3,7 @@
 use super::{
     super::{
         device::Gpu,
-        lab::{How, Matrix, Random, bind, blocks, numbers, plain, run, storage},
+        harness::{How, Matrix, Random, bind, blocks, numbers, plain, run, storage},
         params::{MatmulParams, RopeParams},
         pipelines::{Family, Kernel, Pipelines},
         stored::{Stored, kv_words},

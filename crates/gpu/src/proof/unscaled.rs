@@ -5,7 +5,7 @@ use super::{
     super::{
         device::Gpu,
         formats::BLOCK,
-        lab::{Dispatch, How, Matrix, Random, Room, bind, blocks, numbers, plain, run},
+        harness::{Dispatch, How, Matrix, Random, Room, bind, blocks, numbers, plain, run},
         params::{MatmulParams, NormUnscaledParams},
         pipelines::{FEW_ROWS, Family, Kernel, Mode, Pipelines},
         variants::Arith,

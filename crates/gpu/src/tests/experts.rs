@@ -3,7 +3,7 @@
 use super::{
     super::{
         formats::BLOCK,
-        lab::{How, Matrix, Random, bind, blocks, numbers, plain, run, storage},
+        harness::{How, Matrix, Random, bind, blocks, numbers, plain, run, storage},
         params::{ChooseParams, MatmulParams, SortParams, SumParams},
         pipelines::{Family, Kernel, Mode, Pipelines, Tuning},
         variants::{Arith, Variants},

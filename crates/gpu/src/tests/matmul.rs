@@ -4,7 +4,7 @@ use super::{
     super::{
         device::Gpu,
         formats::{BLOCK, Format, Streams, split_row},
-        lab::{How, Matrix, Random, blocks, blocks_of, halves, plain, start},
+        harness::{How, Matrix, Random, blocks, blocks_of, halves, plain, start},
         pipelines::{Curve, Mode, Pipelines, Tuning},
         variants::{Arith, Variants},
     },

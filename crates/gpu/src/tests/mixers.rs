@@ -3,7 +3,7 @@
 
 use super::{
     super::{
-        lab::{Dispatch, Random, Room, bind, numbers, run, storage},
+        harness::{Dispatch, Random, Room, bind, numbers, run, storage},
         layout::Place,
         ops::mixers::{MixerPlaces, convolve_params, scan_params},
         pipelines::{Family, Kernel, Pipelines, Tuning},

@@ -3,7 +3,7 @@
 
 use super::{
     device::{AdapterChoice, Found, Gpu, choose},
-    lab,
+    harness,
     pipelines::Tuning,
     proof::U,
     stored::row_of,
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::kv_type::KvType;
 
-pub use lab::{Random, store};
+pub use harness::{Random, store};
 
 mod attention;
 mod experts;
@@ -65,7 +65,7 @@ const TUNINGS: [Tuning; 2] = [Tuning::SOFTWARE, Tuning::HARDWARE];
 
 /// Numbers on the device.
 pub fn numbers(gpu: &Gpu, x: &[f32]) -> wgpu::Buffer {
-    lab::numbers(gpu, x).unwrap().buffer.clone()
+    harness::numbers(gpu, x).unwrap().buffer.clone()
 }
 
 /// The numbers of a stored head.

@@ -3,7 +3,7 @@
 use super::{
     super::{
         formats::BLOCK,
-        lab::{How, Matrix, Random, bind, blocks, numbers, plain, run},
+        harness::{How, Matrix, Random, bind, blocks, numbers, plain, run},
         params::{MatmulParams, TakeParams},
         pipelines::{Family, Kernel, Pipelines, Tuning},
         variants::{Arith, Variants},

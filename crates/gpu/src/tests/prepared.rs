@@ -5,7 +5,7 @@ use super::{
     super::{
         device::Gpu,
         formats::{BLOCK, Format},
-        lab::{How, Matrix, Random, Room, bind, blocks, numbers, plain, room, run, storage},
+        harness::{How, Matrix, Random, Room, bind, blocks, numbers, plain, room, run, storage},
         ops::Binding,
         params::{AttendParams, MatmulParams, NormParams, PrepareParams},
         pipelines::{Curve, Family, Kernel, Mode, Pipelines, Tuning},

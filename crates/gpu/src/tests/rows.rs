@@ -3,7 +3,7 @@
 use super::{
     super::{
         formats::BLOCK,
-        lab::{Random, bind, numbers, run, storage},
+        harness::{Random, bind, numbers, run, storage},
         params::{NormParams, RopeParams},
         pipelines::{Family, Kernel, Pipelines},
         shift::ShiftParams,
@@ -312,7 +312,7 @@ fn heads_of_every_kind_are_made_together_or_apart() {
                 })
                 .collect();
             let got_q = run(&gpu, &mut pipelines, &steps, &q.buffer, rows * heads * stride).unwrap();
-            let of = |room: &super::super::lab::Room, pipelines: &mut Pipelines| {
+            let of = |room: &super::super::harness::Room, pipelines: &mut Pipelines| {
                 run(&gpu, pipelines, &[], &room.buffer, kv_heads * cells * words).unwrap()
             };
             vec![got_q, of(&keys, &mut pipelines), of(&values, &mut pipelines)]

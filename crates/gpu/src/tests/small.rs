@@ -3,7 +3,7 @@
 use super::{
     super::{
         device::Gpu,
-        lab::{Random, bind, numbers, run, storage},
+        harness::{Random, bind, numbers, run, storage},
         params::{ActivateParams, AddParams, CapParams, MultiplyParams, NormGroupsParams, ScaleParams},
         pipelines::{Curve, Family, Kernel, Pipelines, numbers_of},
     },

@@ -6,7 +6,7 @@ use super::{
     super::{
         device::Gpu,
         formats::Format,
-        lab::{Dispatch, Matrix, numbers, plain, room},
+        harness::{Dispatch, Matrix, numbers, plain, room},
         pipelines::Pipelines,
         record::Recorder,
         variants::Arith,

@@ -2,11 +2,11 @@
 
 mod adapters;
 mod ahead;
+mod cell_assignment;
 mod costs;
 mod forks;
 mod inject;
 mod parts;
-mod placed;
 mod saved;
 mod taps;
 mod views;
@@ -29,8 +29,8 @@ use crate::{
     scores::{Scores, Top, Want},
 };
 use adapters::Adapted;
+use cell_assignment::CellAssignment;
 use parts::Given;
-use placed::Placed;
 use taps::Tapped;
 use views::views;
 
@@ -498,7 +498,7 @@ impl Context {
                 (None, None) => (self.place(batch, rows, done)?, self.kv.advance_states(rows, &recurrent)?),
             };
             let scales = self.adapted.of_rows(rows);
-            let placed = Placed::new(&self.kv, rows, &cells, states, scales);
+            let placed = CellAssignment::new(&self.kv, rows, &cells, states, scales);
             let n_out = placed.outputs.len();
             steps.truncate(body);
             steps.extend(head.filter(|_| n_out > 0));
@@ -560,7 +560,7 @@ impl Context {
         let placed: Vec<_> = std::iter::zip(links, cells)
             .map(|(link, cells)| {
                 let rows = &link.batch.rows;
-                Placed::new(&self.kv, rows, cells, Vec::new(), self.adapted.of_rows(rows))
+                CellAssignment::new(&self.kv, rows, cells, Vec::new(), self.adapted.of_rows(rows))
             })
             .collect();
         let steps: Vec<_> = links.iter().map(|l| model.plan.steps(l.batch.run_layers.as_ref())).collect();

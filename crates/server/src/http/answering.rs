@@ -18,8 +18,9 @@ use serde_json::Value;
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver, channel, unbounded_channel};
 
 use super::{
-    App, apart,
+    App,
     routes::{Read, failed, is_messages},
+    run_blocking,
 };
 use crate::engine::{Ended, JobId};
 use crate::quoted::one_line;
@@ -148,7 +149,7 @@ pub(super) async fn json(app: Arc<App>, model: Lease, ask: Ask, path: &str) -> R
 /// Prepares the jobs and hands them to the engine, which may be in the middle of a pass: other requests do not wait for it.
 async fn begin(app: Arc<App>, model: Lease, ask: Ask, path: &str) -> Result<Answering, ApiError> {
     let path = path.to_owned();
-    apart(move || {
+    run_blocking(move || {
         let (gate, most) = (model.clone(), app.config.most_waiting);
         let Some(_place) = gate.admit(most) else {
             return Err(ApiError::unavailable(format!("{most} requests wait already; try again later")));

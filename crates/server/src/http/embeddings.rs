@@ -12,8 +12,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    App, apart,
+    App,
     routes::{asked, failed},
+    run_blocking,
 };
 use crate::{
     embed::{Embedding, Pooling, normalize},
@@ -84,7 +85,7 @@ impl Asking {
         let embeds = self.embeds()?.clone();
         let began = Instant::now();
         let model = self.model.clone();
-        let texts = apart(move || texts(&model)).await?;
+        let texts = run_blocking(move || texts(&model)).await?;
         let made = embeds.of(texts, self.app.config.most_waiting).await?;
         let prompt_ms = began.elapsed().as_secs_f64() * 1e3;
         let timings = Timings { prompt: tokens_of(&made), prompt_ms, ..Timings::default() };

@@ -106,7 +106,7 @@ impl App {
 }
 
 /// Does what takes its time where no other request waits for it.
-async fn apart<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let done = tokio::task::spawn_blocking(work).await;

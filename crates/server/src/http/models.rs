@@ -18,8 +18,8 @@ use tokio::sync::{broadcast::error::RecvError, mpsc::channel};
 use super::{
     App,
     answering::streamed,
-    apart,
     routes::{body, failed, in_query, named},
+    run_blocking,
 };
 use crate::{
     models::View,
@@ -43,7 +43,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Response {
         }
         if in_query(&uri, "reload").is_some_and(|wish| !wish.is_empty()) {
             let app = app.clone();
-            apart(move || Ok(app.models.list_again()?)).await?;
+            run_blocking(move || Ok(app.models.list_again()?)).await?;
         }
         let views = app.models.views();
         let shown = views.iter().filter(|view| !view.listed.hidden);

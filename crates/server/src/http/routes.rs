@@ -18,9 +18,9 @@ use tokio::sync::Semaphore;
 use super::{
     App,
     answering::{self, Asked},
-    apart, embeddings, guard,
+    embeddings, guard,
     log::{self, LoggedError},
-    models, predict, slots,
+    models, predict, run_blocking, slots,
 };
 use crate::{
     engine::Status,
@@ -121,7 +121,7 @@ fn counts(read: Read) -> axum::routing::MethodRouter<Arc<App>> {
         let path = uri.path().to_owned();
         let counted = async {
             let (model, ask) = ask(&app, &uri, request, read).await?;
-            let prepared = apart(move || model.preparer.jobs(&ask)).await?;
+            let prepared = run_blocking(move || model.preparer.jobs(&ask)).await?;
             Ok(prepared.first().map_or(0, |one| one.source.tokens.len()))
         };
         match counted.await {
@@ -212,7 +212,7 @@ async fn health() -> Response {
 /// Asked of the engine between its passes.
 pub(super) async fn status(model: &Lease) -> Result<Status, ApiError> {
     let model = model.clone();
-    apart(move || Ok(model.answers.status()?)).await
+    run_blocking(move || Ok(model.answers.status()?)).await
 }
 
 async fn metrics(State(app): State<Arc<App>>, uri: Uri) -> Response {
@@ -321,7 +321,7 @@ async fn tokenize(State(app): State<Arc<App>>, uri: Uri, request: Request) -> Re
     let made = async {
         let (model, asked) = asked(&app, &uri, request).await?;
         let turn = TOKENIZED.acquire().await;
-        let json = apart(move || {
+        let json = run_blocking(move || {
             // Who has gone leaves the work behind, and the turn lasts as long as that.
             let _turn = turn;
             tokens_of(&model.preparer, &asked)
@@ -402,7 +402,7 @@ fn tokens_of(preparer: &Preparer, json: &Value) -> Result<Vec<u8>, ApiError> {
 async fn detokenize(State(app): State<Arc<App>>, uri: Uri, request: Request) -> Response {
     let made = async {
         let (model, asked) = asked(&app, &uri, request).await?;
-        Ok(Json(apart(move || text_of(&model.preparer, &asked)).await?).into_response())
+        Ok(Json(run_blocking(move || text_of(&model.preparer, &asked)).await?).into_response())
     };
     reply(made.await.map_err(|error| (error, "/detokenize")))
 }
@@ -428,7 +428,7 @@ fn text_of(preparer: &Preparer, json: &Value) -> Result<Value, ApiError> {
 async fn apply_template(State(app): State<Arc<App>>, uri: Uri, request: Request) -> Response {
     let made = async {
         let (model, ask) = ask(&app, &uri, request, read::chat).await?;
-        let rendered = apart(move || match &ask.inputs[..] {
+        let rendered = run_blocking(move || match &ask.inputs[..] {
             [Input::Chat(chat)] => model.preparer.prompt(chat),
             _ => Err(ApiError::invalid("a conversation is needed")),
         });

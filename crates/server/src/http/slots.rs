@@ -16,8 +16,9 @@ use axum::{
 use serde_json::{Value, json};
 
 use super::{
-    App, apart,
+    App,
     routes::{asked, failed, in_query, model_of, status},
+    run_blocking,
 };
 use crate::{
     engine::{SavedText, SlotStatus},
@@ -93,17 +94,17 @@ pub(super) async fn act(
             Some("save") => {
                 let (model, asked) = asked(&app, &uri, request).await?;
                 let path = path(&folder, &asked)?;
-                apart(move || save(&model, slot, &path)).await
+                run_blocking(move || save(&model, slot, &path)).await
             }
             Some("restore") => {
                 let (model, asked) = asked(&app, &uri, request).await?;
                 let path = path(&folder, &asked)?;
-                apart(move || restore(&model, slot, &path)).await
+                run_blocking(move || restore(&model, slot, &path)).await
             }
             Some("erase") => {
                 let model = model_of(&app, &uri).await?;
                 let erase = move || Ok(json!({ "id_slot": slot, "n_erased": model.answers.erase(slot)? }));
-                apart(erase).await
+                run_blocking(erase).await
             }
             Some(_) | None => {
                 Err(ApiError::field("action", "`save`, `restore` and `erase` are possible, as ?action=save"))

@@ -9,7 +9,7 @@ use tpe::{TpeOptimizer, TpeOptimizerBuilder, categorical_range, histogram_estima
 
 use super::{
     candidate::{Candidate, State},
-    lab::Lab,
+    evaluator::Evaluator,
 };
 use crate::{Result, rng::Rng};
 
@@ -22,11 +22,11 @@ const MARK: f64 = 0.98;
 /// Draws that may come to what was tried before, in a row, until there is nothing new to be had.
 const MOST_REPEATS: usize = 200;
 
-pub fn search(lab: &mut Lab, states: &[State], trials: usize) -> Result<()> {
+pub fn search(evaluator: &mut Evaluator, states: &[State], trials: usize) -> Result<()> {
     let mut choices = vec![State::Run];
     choices.extend(states);
     let mut optimizers: Vec<TpeOptimizer> =
-        (0..lab.costs().full.len()).map(|_| optimizer(choices.len())).collect();
+        (0..evaluator.costs().full.len()).map(|_| optimizer(choices.len())).collect();
     let tell = |optimizers: &mut [TpeOptimizer], candidate: &Candidate, value: f64| {
         for (optimizer, state) in optimizers.iter_mut().zip(candidate.states()) {
             let choice = choices.iter().position(|s| s == state).expect("one of the states");
@@ -34,28 +34,28 @@ pub fn search(lab: &mut Lab, states: &[State], trials: usize) -> Result<()> {
         }
     };
     let seen: Vec<(Candidate, f64)> =
-        lab.known().iter().map(|(c, score)| (c.clone(), lab.value(c, score))).collect();
+        evaluator.known().iter().map(|(c, score)| (c.clone(), evaluator.value(c, score))).collect();
     for (candidate, value) in &seen {
         tell(&mut optimizers, candidate, *value);
     }
-    let movable = lab.movable();
+    let movable = evaluator.movable();
     let mut rng = Source(Rng::new(0));
     let mut repeats = 0;
     let mut done = 0;
-    while done < trials && repeats < MOST_REPEATS && !lab.out_of_time()? {
+    while done < trials && repeats < MOST_REPEATS && !evaluator.out_of_time()? {
         let candidate = movable.candidate(|sublayer| {
             let choice = optimizers[sublayer].ask(&mut rng).expect("a histogram never fails");
             choices[choice as usize]
         });
-        if movable.none_runs(&candidate) || lab.known().contains_key(&candidate) {
+        if movable.none_runs(&candidate) || evaluator.known().contains_key(&candidate) {
             repeats += 1;
             continue;
         }
         (repeats, done) = (0, done + 1);
-        let best = lab.ranking().first().map_or(f64::NEG_INFINITY, |(_, value)| *value);
+        let best = evaluator.ranking().first().map_or(f64::NEG_INFINITY, |(_, value)| *value);
         // Values may be negative: a log-likelihood is.
         let mark = best - (1.0 - MARK) * best.abs();
-        let value = lab.challenge(&candidate, mark)?;
+        let value = evaluator.challenge(&candidate, mark)?;
         tell(&mut optimizers, &candidate, value);
     }
     Ok(())

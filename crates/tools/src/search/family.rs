@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::{
     candidate::Candidate,
     costs::PassCosts,
+    evaluator::Evaluator,
     judge::Drafts,
-    lab::Lab,
     speed::{self, Best},
 };
 
@@ -96,15 +96,15 @@ pub fn front(points: &[(f64, f64)]) -> Vec<usize> {
 
 /// The candidates to prove: the best few by the objective, and of the front between agreement and cost some at all
 /// costs.
-pub fn finalists(lab: &Lab, best: usize, spread: usize) -> Vec<Candidate> {
+pub fn finalists(evaluator: &Evaluator, best: usize, spread: usize) -> Vec<Candidate> {
     let mut chosen: Vec<Candidate> = Vec::new();
-    let movable = lab.movable();
+    let movable = evaluator.movable();
     let useful = |c: &Candidate| !c.is_full() && !movable.none_runs(c);
-    let ranking = lab.ranking();
+    let ranking = evaluator.ranking();
     chosen.extend(ranking.iter().map(|r| &r.0).filter(|c| useful(c)).take(best).cloned());
     let ranked: Vec<&Candidate> = ranking.iter().map(|r| &r.0).filter(|c| useful(c)).collect();
     let points: Vec<(f64, f64)> =
-        ranked.iter().map(|c| (lab.costs().of(c), lab.known()[*c].agreement())).collect();
+        ranked.iter().map(|c| (evaluator.costs().of(c), evaluator.known()[*c].agreement())).collect();
     let front = front(&points);
     // Evenly over the costs that the front covers.
     if let (Some(&first), Some(&last)) = (front.first(), front.last()) {

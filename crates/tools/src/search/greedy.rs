@@ -4,7 +4,7 @@
 
 use super::{
     candidate::{Candidate, State},
-    lab::Lab,
+    evaluator::Evaluator,
 };
 use crate::Result;
 
@@ -28,29 +28,30 @@ fn most_promising(moves: &mut [Move], width: usize) -> Vec<Move> {
 }
 
 /// From everything downwards. `states` are those that a sublayer may go to.
-pub fn from_full(lab: &mut Lab, states: &[State], width: usize) -> Result<()> {
-    if lab.out_of_time()? {
+pub fn from_full(evaluator: &mut Evaluator, states: &[State], width: usize) -> Result<()> {
+    if evaluator.out_of_time()? {
         return Ok(());
     }
-    let movable = lab.movable();
-    let (objective, costs) = (lab.objective().of_steps(), lab.costs().clone());
-    let cheap_enough = lab.objective().most_cost().unwrap_or(0.0);
+    let movable = evaluator.movable();
+    let (objective, costs) = (evaluator.objective().of_steps(), evaluator.costs().clone());
+    let cheap_enough = evaluator.objective().most_cost().unwrap_or(0.0);
     let mut current = movable.candidate(|_| State::Run);
-    let mut value = objective.value(&costs, &current, lab.score(&current)?);
+    let mut value = objective.value(&costs, &current, evaluator.score(&current)?);
     let mut best = value;
     let all = movable.options(states);
     let mut moves: Vec<Move> =
         all.map(|(sublayer, to)| Move { sublayer, to, promise: f64::INFINITY }).collect();
-    while !moves.is_empty() && costs.of(&current) > cheap_enough && !lab.out_of_time()? {
+    while !moves.is_empty() && costs.of(&current) > cheap_enough && !evaluator.out_of_time()? {
         // What was never looked at comes first, all of it.
         let fresh = moves.iter().filter(|m| m.promise == f64::INFINITY).count();
         let tried = most_promising(&mut moves, width.max(fresh));
         let candidates = tried.iter().map(|m| current.with(m.sublayer, m.to)).collect();
-        let raced = lab.race_by(candidates, |c, score, more| objective.value_at(&costs, c, score, more))?;
+        let raced =
+            evaluator.race_by(candidates, |c, score, more| objective.value_at(&costs, c, score, more))?;
         let Some((next, next_value)) = raced else { break };
         for m in moves.iter_mut().filter(|m| tried.contains(m)) {
             let candidate = current.with(m.sublayer, m.to);
-            m.promise = objective.value(&costs, &candidate, &lab.known()[&candidate]) - value;
+            m.promise = objective.value(&costs, &candidate, &evaluator.known()[&candidate]) - value;
         }
         // A step only ever leaves out more.
         moves.retain(|m| m.to > next.states()[m.sublayer]);
@@ -65,20 +66,20 @@ pub fn from_full(lab: &mut Lab, states: &[State], width: usize) -> Result<()> {
 
 /// From nothing upwards. Until most of the model runs no draft is right, so agreement says nothing there: steps
 /// follow the divergence from the full model, per cost.
-pub fn from_empty(lab: &mut Lab, states: &[State], width: usize) -> Result<()> {
-    if lab.out_of_time()? {
+pub fn from_empty(evaluator: &mut Evaluator, states: &[State], width: usize) -> Result<()> {
+    if evaluator.out_of_time()? {
         return Ok(());
     }
-    let movable = lab.movable();
+    let movable = evaluator.movable();
     let mut current = movable.candidate(|_| State::Skip);
-    let costs = lab.costs().clone();
-    let mut kl = lab.score(&current)?.kl();
+    let costs = evaluator.costs().clone();
+    let mut kl = evaluator.score(&current)?.kl();
     let mut to: Vec<State> = states.iter().copied().filter(|&s| s != State::Skip).collect();
     to.push(State::Run);
     let all = movable.options(&to);
     let mut moves: Vec<Move> =
         all.map(|(sublayer, to)| Move { sublayer, to, promise: f64::INFINITY }).collect();
-    while !moves.is_empty() && costs.of(&current) < COST_ENOUGH && !lab.out_of_time()? {
+    while !moves.is_empty() && costs.of(&current) < COST_ENOUGH && !evaluator.out_of_time()? {
         let fresh = moves.iter().filter(|m| m.promise == f64::INFINITY).count();
         let tried = most_promising(&mut moves, width.max(fresh));
         let (from, from_cost) = (kl, costs.of(&current));
@@ -89,14 +90,14 @@ pub fn from_empty(lab: &mut Lab, states: &[State], width: usize) -> Result<()> {
         };
         let apply = |m: &Move| current.with(m.sublayer, m.to);
         let candidates = tried.iter().map(apply).collect();
-        let raced = lab.race_by(candidates, |c, score, more| gain(c, score.kl() * (1.0 - more)))?;
+        let raced = evaluator.race_by(candidates, |c, score, more| gain(c, score.kl() * (1.0 - more)))?;
         let Some((next, _)) = raced else { break };
         for m in moves.iter_mut().filter(|m| tried.contains(m)) {
             let candidate = current.with(m.sublayer, m.to);
-            m.promise = gain(&candidate, lab.known()[&candidate].kl());
+            m.promise = gain(&candidate, evaluator.known()[&candidate].kl());
         }
         moves.retain(|m| m.to < next.states()[m.sublayer]);
-        kl = lab.score(&next)?.kl();
+        kl = evaluator.score(&next)?.kl();
         current = next;
     }
     Ok(())

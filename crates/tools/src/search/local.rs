@@ -2,7 +2,7 @@
 
 use super::{
     candidate::{Candidate, Movable, State},
-    lab::{Lab, Valued},
+    evaluator::{Evaluator, Valued},
 };
 use crate::Result;
 
@@ -11,16 +11,16 @@ const TRADED: usize = 5;
 const MOST_STEPS: usize = 12;
 
 /// Climbs from each of the `starts` best candidates until no change makes it better.
-pub fn climb(lab: &mut Lab, states: &[State], starts: usize) -> Result<()> {
-    let starts: Vec<Valued> = lab.ranking().into_iter().take(starts).collect();
+pub fn climb(evaluator: &mut Evaluator, states: &[State], starts: usize) -> Result<()> {
+    let starts: Vec<Valued> = evaluator.ranking().into_iter().take(starts).collect();
     for (mut current, mut value) in starts {
         for _ in 0..MOST_STEPS {
-            if lab.out_of_time()? {
+            if evaluator.out_of_time()? {
                 return Ok(());
             }
-            let single = changes(&lab.movable(), &current, states);
-            let first = lab.race(single.clone())?;
-            let second = lab.race(trades(lab, &current, single))?;
+            let single = changes(&evaluator.movable(), &current, states);
+            let first = evaluator.race(single.clone())?;
+            let second = evaluator.race(trades(evaluator, &current, single))?;
             let better = [first, second].into_iter().flatten().max_by(|a, b| a.1.total_cmp(&b.1));
             match better {
                 Some((next, next_value)) if next_value > value => (current, value) = (next, next_value),
@@ -46,8 +46,9 @@ fn changes(movable: &Movable, current: &Candidate, states: &[State]) -> Vec<Cand
 }
 
 /// Pairs of a change that leaves out more and one that leaves out less, of the best few of either kind.
-fn trades(lab: &Lab, current: &Candidate, mut single: Vec<Candidate>) -> Vec<Candidate> {
-    let value = |c: &Candidate| lab.known().get(c).map_or(f64::NEG_INFINITY, |score| lab.value(c, score));
+fn trades(evaluator: &Evaluator, current: &Candidate, mut single: Vec<Candidate>) -> Vec<Candidate> {
+    let value =
+        |c: &Candidate| evaluator.known().get(c).map_or(f64::NEG_INFINITY, |score| evaluator.value(c, score));
     single.sort_by(|a, b| value(b).total_cmp(&value(a)));
     let (more, less): (Vec<Candidate>, Vec<Candidate>) =
         single.into_iter().partition(|c| changed(current, c).is_some_and(|(_, from, to)| to > from));

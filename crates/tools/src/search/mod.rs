@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! text ─ calibration ─ judge (rows under a mask that see what a draft sees) ─┐
-//! steps timed ─ costs ────────────────────────────────────────── objective ─┴ lab ─ journal
+//! steps timed ─ costs ────────────────────────────────────────── objective ─┴ evaluator ─ journal
 //!                          ablation, greedy from both ends, TPE, small changes ┘
 //! best few and the front of agreement against cost ─ proof on held-out text ─ family
 //! ```
@@ -14,11 +14,11 @@ pub mod calibration;
 pub mod candidate;
 pub mod clock;
 pub mod costs;
+mod evaluator;
 pub mod family;
 mod greedy;
 pub mod journal;
 pub mod judge;
-mod lab;
 mod local;
 pub mod measured;
 mod named;
@@ -35,19 +35,19 @@ pub use calibration::{Calibration, CalibrationSettings, Span};
 pub use candidate::{Candidate, State, Sublayer};
 pub use clock::{Stopwatch, WallClock};
 pub use costs::PassCosts;
+pub use evaluator::Progress;
 pub use family::Proof;
 pub use journal::{Entry, Journal, RunId};
 pub use judge::{ModelJudge, cells_beside_texts, make_room, states_beside_texts};
-pub use lab::Progress;
 pub use measured::Measured;
 pub use objective::Objective;
 pub use score::Score;
 
 use self::{
     candidate::Movable,
+    evaluator::{Evaluator, Past},
     family::front,
     judge::Judge,
-    lab::{Lab, Past},
 };
 use crate::{Context, Result, RunLayers, Tokenizer};
 
@@ -361,9 +361,10 @@ fn find(
 ) -> Result<Found> {
     let states = &settings.states;
     let stages = settings.stages(n_layer, judge.positions());
-    let mut lab = Lab::new(judge, (costs.clone(), movable.clone()), settings, past, stages, on_progress);
+    let mut evaluator =
+        Evaluator::new(judge, (costs.clone(), movable.clone()), settings, past, stages, on_progress);
 
-    lab.begin("single sublayers");
+    evaluator.begin("single sublayers");
     let full = Candidate::all(n_layer, State::Run);
     let single: Vec<(usize, State, Candidate)> = movable
         .options(states)
@@ -377,38 +378,38 @@ fn find(
     first.extend(running.map(|&state| Candidate::all(n_layer, state)));
     first.extend(single.iter().map(|(_, _, candidate)| candidate.clone()));
     // The full model, and one that leaves something out.
-    lab.score_all(&first, 2)?;
-    let perplexity = lab.known()[&full].perplexity();
+    evaluator.score_all(&first, 2)?;
+    let perplexity = evaluator.known()[&full].perplexity();
     let ablation = |(sublayer, state, candidate): (usize, State, Candidate)| {
         let (layer, part) = Candidate::place(sublayer);
         let saved = costs.of(&full) - costs.of(&candidate);
-        Some(Ablation { layer, part, state, saved, score: lab.known().get(&candidate)?.clone() })
+        Some(Ablation { layer, part, state, saved, score: evaluator.known().get(&candidate)?.clone() })
     };
     let ablations: Vec<Ablation> = single.into_iter().filter_map(ablation).collect();
-    lab.begin("from everything down");
-    greedy::from_full(&mut lab, states, settings.width)?;
-    lab.begin("from nothing up");
-    greedy::from_empty(&mut lab, states, settings.width)?;
-    lab.begin("Bayesian search");
-    bayes::search(&mut lab, states, settings.trials)?;
-    lab.begin("small changes");
-    local::climb(&mut lab, states, STARTS)?;
+    evaluator.begin("from everything down");
+    greedy::from_full(&mut evaluator, states, settings.width)?;
+    evaluator.begin("from nothing up");
+    greedy::from_empty(&mut evaluator, states, settings.width)?;
+    evaluator.begin("Bayesian search");
+    bayes::search(&mut evaluator, states, settings.trials)?;
+    evaluator.begin("small changes");
+    local::climb(&mut evaluator, states, STARTS)?;
 
     let (best, spread) = settings.finalists();
-    exits.retain(|(_, c)| lab.known().contains_key(c));
-    halves.retain(|c| lab.known().contains_key(c));
-    let value = |c: &Candidate| lab.value(c, &lab.known()[c]);
+    exits.retain(|(_, c)| evaluator.known().contains_key(c));
+    halves.retain(|c| evaluator.known().contains_key(c));
+    let value = |c: &Candidate| evaluator.value(c, &evaluator.known()[c]);
     exits.sort_by(|a, b| value(&b.1).total_cmp(&value(&a.1)));
     exits.truncate(PROVED_EXITS);
     Ok(Found {
         perplexity,
         ablations,
-        cloud: lab.judged().map(|(c, score)| (costs.of(c), score.agreement())).collect(),
-        finalists: family::finalists(&lab, best, spread),
+        cloud: evaluator.judged().map(|(c, score)| (costs.of(c), score.agreement())).collect(),
+        finalists: family::finalists(&evaluator, best, spread),
         exits,
         halves,
-        evaluated: lab.known().len(),
-        rows: lab.rows(),
+        evaluated: evaluator.known().len(),
+        rows: evaluator.rows(),
     })
 }
 
@@ -480,7 +481,7 @@ fn prove(
             best: None,
         };
         if on_progress(progress).is_break() {
-            return Err(lab::interrupted());
+            return Err(evaluator::interrupted());
         }
         let drafts = judge.drafts(&candidate, settings.draft_max)?;
         let prefix = costs.prefix(&candidate.mask());

@@ -45,7 +45,7 @@ pub struct Past<'a> {
     pub entries: Vec<Entry>,
 }
 
-pub struct Lab<'a> {
+pub struct Evaluator<'a> {
     judge: &'a mut dyn Judge,
     costs: PassCosts,
     movable: Movable,
@@ -78,7 +78,7 @@ struct Time {
 /// A candidate with its value on all positions.
 pub type Valued = (Candidate, f64);
 
-impl<'a> Lab<'a> {
+impl<'a> Evaluator<'a> {
     pub fn new(
         judge: &'a mut dyn Judge,
         (costs, movable): (PassCosts, Movable),
@@ -104,7 +104,7 @@ impl<'a> Lab<'a> {
         let mut heats: Vec<usize> =
             std::iter::successors(Some(FIRST_HEAT), |n| Some(2 * n)).take_while(|&n| n < all).collect();
         heats.push(all);
-        Lab {
+        Evaluator {
             judge,
             costs,
             movable,

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Rows with their cells.
-pub(super) struct Placed<'a> {
+pub(super) struct CellAssignment<'a> {
     tokens: Vec<u32>,
     positions: Vec<u32>,
     /// By class of slots.
@@ -21,7 +21,7 @@ pub(super) struct Placed<'a> {
     scales: Vec<Option<Scales>>,
 }
 
-impl<'a> Placed<'a> {
+impl<'a> CellAssignment<'a> {
     pub fn new(
         kv: &KvCache,
         rows: &[Row],
@@ -30,7 +30,7 @@ impl<'a> Placed<'a> {
         scales: Vec<Option<Scales>>,
     ) -> Self {
         let in_windows = |class| cells.iter().map(|&cell| kv.place(class, cell)).collect();
-        Placed {
+        CellAssignment {
             tokens: rows.iter().map(|r| r.token).collect(),
             positions: rows.iter().map(|r| r.pos).collect(),
             cells: std::iter::once(Cow::Borrowed(cells)).chain((1..kv.classes()).map(in_windows)).collect(),
@@ -46,7 +46,7 @@ impl<'a> Placed<'a> {
         view_of_slot: &'s [SlotView],
         shortlist: Option<&'s Shortlist>,
     ) -> Rows<'s> {
-        let Placed { tokens, positions, cells, outputs, states, scales } = self;
+        let CellAssignment { tokens, positions, cells, outputs, states, scales } = self;
         Rows { tokens, positions, cells, outputs, views, view_of_slot, states, shortlist, scales }
     }
 }
