@@ -159,7 +159,8 @@ class Job:
     each adapter), `drafts`, `reuses` (cells of other
     texts), `logprobs`, `scores_from` (a place of the prompt), `streams`, and of sampling, with llama.cpp's defaults: `temp`,
     `top_k`, `top_p`, `min_p`, `typical_p`, `top_n_sigma`, `xtc_probability`, `xtc_threshold`, `repeat_penalty`,
-    `frequency_penalty`, `presence_penalty`, `repeat_last_n`, `logit_bias`."""
+    `frequency_penalty`, `presence_penalty`, `repeat_last_n`, `dry_multiplier`, `dry_base`, `dynatemp_range`,
+    `dynatemp_exponent`, `logit_bias`."""
 
     def __new__(cls, prompt: Sequence[int], **settings: Any) -> Job: ...
 

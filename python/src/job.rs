@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
-use spec_run::sampler::SamplerConfig;
+use spec_run::sampler::{Number, SamplerConfig};
 
 use crate::layers;
 
@@ -75,24 +75,17 @@ impl Job {
             "stop" => self.stop = value.extract()?,
             "streams" => self.streams = value.extract()?,
             "seed" => sampler.seed = Some(value.extract()?),
-            "temp" => sampler.temp = value.extract()?,
             "top_k" => sampler.top_k = value.extract()?,
-            "top_p" => sampler.top_p = value.extract()?,
-            "min_p" => sampler.min_p = value.extract()?,
-            "typical_p" => sampler.typical_p = value.extract()?,
-            "top_n_sigma" => sampler.top_n_sigma = value.extract()?,
-            "xtc_probability" => sampler.xtc_probability = value.extract()?,
-            "xtc_threshold" => sampler.xtc_threshold = value.extract()?,
-            "repeat_penalty" => sampler.repeat_penalty = value.extract()?,
-            "frequency_penalty" => sampler.frequency_penalty = value.extract()?,
-            "presence_penalty" => sampler.presence_penalty = value.extract()?,
             "repeat_last_n" => sampler.repeat_last_n = value.extract()?,
             "logit_bias" => {
                 let biases: HashMap<u32, f32> = value.extract()?;
                 sampler.logit_bias = biases.into_iter().collect();
                 sampler.logit_bias.sort_by_key(|(token, _)| *token);
             }
-            unknown => return Err(PyTypeError::new_err(format!("there is no setting {unknown:?}"))),
+            other => match Number::of_name(other) {
+                Some(number) => *(number.place)(sampler) = value.extract()?,
+                None => return Err(PyTypeError::new_err(format!("there is no setting {other:?}"))),
+            },
         }
         Ok(())
     }

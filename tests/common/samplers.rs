@@ -3,7 +3,7 @@
 use serde_json::Value;
 use spec_run::{
     Tokenizer,
-    sampler::{Breakers, Dry, Mirostat, SamplerConfig, Stage},
+    sampler::{Breakers, Dry, Mirostat, Number, SamplerConfig, Stage},
 };
 
 pub fn golden(part: &str) -> Vec<Value> {
@@ -21,35 +21,21 @@ pub fn config(case: &Value, tokenizer: &Tokenizer) -> SamplerConfig {
         SamplerConfig { seed: Some(case["seed"].as_u64().unwrap() as u32), ..SamplerConfig::default() };
     config.dry.breakers = Breakers::new(tokenizer, &Dry::BREAKERS);
     for (name, value) in case["settings"].as_object().unwrap() {
-        let number = || value.as_f64().unwrap() as f32;
         let count = || value.as_u64().unwrap() as usize;
         let texts = || value.as_array().unwrap().iter().map(|v| v.as_str().unwrap()).collect::<Vec<_>>();
         match name.as_str() {
-            "temp" => config.temp = number(),
             "top_k" => config.top_k = count(),
-            "top_p" => config.top_p = number(),
-            "min_p" => config.min_p = number(),
-            "typical_p" => config.typical_p = number(),
-            "repeat_penalty" => config.repeat_penalty = number(),
-            "frequency_penalty" => config.frequency_penalty = number(),
-            "presence_penalty" => config.presence_penalty = number(),
             "repeat_last_n" => config.repeat_last_n = count(),
-            "dynatemp_range" => config.dynatemp_range = number(),
-            "dynatemp_exponent" => config.dynatemp_exponent = number(),
-            "top_n_sigma" => config.top_n_sigma = number(),
-            "xtc_probability" => config.xtc_probability = number(),
-            "xtc_threshold" => config.xtc_threshold = number(),
-            "dry_multiplier" => config.dry.multiplier = number(),
-            "dry_base" => config.dry.base = number(),
             "dry_allowed_length" => config.dry.allowed_length = count(),
             "dry_last_n" => config.dry.last_n = count(),
             "dry_breakers" => config.dry.breakers = Breakers::new(tokenizer, &texts()),
             "mirostat" => config.mirostat = Some(if count() == 1 { Mirostat::One } else { Mirostat::Two }),
-            "mirostat_tau" => config.mirostat_tau = number(),
-            "mirostat_eta" => config.mirostat_eta = number(),
             "samplers" => config.samplers = Stage::of_names(&texts().join(";")).unwrap(),
             "logit_bias" => config.logit_bias = value.as_array().unwrap().iter().map(bias).collect(),
-            other => panic!("no setting {other}"),
+            other => {
+                let number = Number::of_name(other).unwrap_or_else(|| panic!("no setting {other}"));
+                *(number.place)(&mut config) = value.as_f64().unwrap() as f32;
+            }
         }
     }
     config

@@ -1,6 +1,6 @@
 //! Settings of the sampler, with llama.cpp's defaults.
 
-use super::{Dry, Stage};
+use super::{Dry, NUMBERS, Stage};
 use crate::{Error, Result, scores::Want};
 
 /// Mirostat's two versions.
@@ -148,43 +148,7 @@ impl SamplerConfig {
 
     /// Errors name the setting, the value and the range.
     pub fn validate(&self) -> Result<()> {
-        let share = 0.0..=1.0;
-        let check = |ok: bool, setting: &str, value: f32, range: &str| match ok {
-            true => Ok(()),
-            false => Err(Error::Usage(format!("`{setting}` {value}: {range}"))),
-        };
-        check(self.temp.is_finite(), "temp", self.temp, "a finite number is needed; 0 is greedy")?;
-        check(share.contains(&self.top_p), "top_p", self.top_p, "0 to 1 is the range; 1 turns it off")?;
-        check(share.contains(&self.min_p), "min_p", self.min_p, "0 to 1 is the range; 0 turns it off")?;
-        check(
-            share.contains(&self.typical_p),
-            "typical_p",
-            self.typical_p,
-            "0 to 1 is the range; 1 turns it off",
-        )?;
-        let positive = self.repeat_penalty.is_finite() && self.repeat_penalty > 0.0;
-        let above_zero = "a number above 0 is needed; 1 turns it off";
-        check(positive, "repeat_penalty", self.repeat_penalty, above_zero)?;
-        let finite = "a finite number is needed; 0 turns it off";
-        for (setting, value) in [
-            ("frequency_penalty", self.frequency_penalty),
-            ("presence_penalty", self.presence_penalty),
-            ("dry_multiplier", self.dry.multiplier),
-            ("top_n_sigma", self.top_n_sigma),
-            ("dynatemp_range", self.dynatemp_range),
-        ] {
-            check(value.is_finite(), setting, value, finite)?;
-        }
-        let base = self.dry.base;
-        check(base.is_finite() && base >= 1.0, "dry_base", base, "1 and above is the range")?;
-        let exponent = self.dynatemp_exponent;
-        check(exponent.is_finite(), "dynatemp_exponent", exponent, "a finite number is needed")?;
-        let chance = self.xtc_probability;
-        check(share.contains(&chance), "xtc_probability", chance, "0 to 1 is the range; 0 turns it off")?;
-        let likely = self.xtc_threshold;
-        check(share.contains(&likely), "xtc_threshold", likely, "0 to 1 is the range; above 0.5 is off")?;
-        check(self.mirostat_tau.is_finite(), "mirostat_tau", self.mirostat_tau, "a finite number is needed")?;
-        check(self.mirostat_eta.is_finite(), "mirostat_eta", self.mirostat_eta, "a finite number is needed")?;
+        NUMBERS.iter().try_for_each(|number| number.check(self))?;
         match self.logit_bias.iter().find(|(_, bias)| bias.is_nan()) {
             Some((id, _)) => Err(Error::Usage(format!("`logit_bias` {id}: the bias is not a number"))),
             None => Ok(()),

@@ -16,6 +16,7 @@ mod config;
 mod distribution;
 mod dry;
 mod logprobs;
+mod numbers;
 mod stage;
 mod stream;
 
@@ -24,6 +25,7 @@ pub use config::{Mirostat, SamplerConfig};
 pub use distribution::Distribution;
 pub use dry::{Breakers, Dry};
 pub use logprobs::top_logprobs;
+pub use numbers::{Allowed, NUMBERS, Number};
 
 pub use stage::Stage;
 pub use stream::random_seed;

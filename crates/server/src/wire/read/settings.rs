@@ -7,7 +7,7 @@ use super::super::{
     error::ApiError,
     fields::Fields,
 };
-use crate::sampler::{Mirostat, Stage};
+use crate::sampler::{Allowed, Mirostat, NUMBERS, Stage};
 
 type Result<T> = std::result::Result<T, ApiError>;
 
@@ -122,31 +122,17 @@ fn short(biases: Vec<(Biased, f32)>) -> Result<Vec<(Biased, f32)>> {
 
 fn sampler(fields: Fields, settings: &mut Settings) -> Result<()> {
     let sampler = &mut settings.sampler;
-    let clamped = |name: &str, low: f64, high: f64| -> Result<Option<f32>> {
-        Ok(fields.number(name)?.map(|number| number.clamp(low, high) as f32))
-    };
-    let most = f64::from(f32::MAX);
-    let numbers = [
-        ("temperature", 0.0, most, &mut sampler.temp),
-        ("top_p", 0.0, 1.0, &mut sampler.top_p),
-        ("min_p", 0.0, 1.0, &mut sampler.min_p),
-        ("typical_p", 0.0, 1.0, &mut sampler.typical_p),
-        ("dynatemp_range", -most, most, &mut sampler.dynatemp_range),
-        ("dynatemp_exponent", -most, most, &mut sampler.dynatemp_exponent),
-        ("top_n_sigma", -most, most, &mut sampler.top_n_sigma),
-        ("xtc_probability", 0.0, 1.0, &mut sampler.xtc_probability),
-        ("xtc_threshold", 0.0, 1.0, &mut sampler.xtc_threshold),
-        ("dry_multiplier", -most, most, &mut sampler.dry.multiplier),
-        ("dry_base", 1.0, most, &mut sampler.dry.base),
-        ("mirostat_tau", -most, most, &mut sampler.mirostat_tau),
-        ("mirostat_eta", -most, most, &mut sampler.mirostat_eta),
-        ("repeat_penalty", -most, most, &mut sampler.repeat_penalty),
-        ("frequency_penalty", -most, most, &mut sampler.frequency_penalty),
-        ("presence_penalty", -most, most, &mut sampler.presence_penalty),
-    ];
-    for (name, low, high, setting) in numbers {
-        if let Some(number) = clamped(name, low, high)? {
-            *setting = number;
+    for number in NUMBERS {
+        if let Some(value) = fields.number(number.in_requests)? {
+            // llama-server takes the nearest that it can use.
+            let most = f64::from(f32::MAX);
+            let (low, high) = match number.allowed {
+                Allowed::Share => (0.0, 1.0),
+                Allowed::AtLeastOne => (1.0, most),
+                Allowed::Finite if number.name == "temp" => (0.0, most),
+                Allowed::Finite | Allowed::Positive => (-most, most),
+            };
+            *(number.place)(sampler) = value.clamp(low, high) as f32;
         }
     }
     let most = i64::from(i32::MAX);

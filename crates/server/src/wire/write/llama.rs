@@ -2,9 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::wire::{
-    answer::{Frame, Header, Likely, More, Progress, Reason, Whole},
-    ask::{Biased, LoraScale, Settings},
+use crate::{
+    sampler::NUMBERS,
+    wire::{
+        answer::{Frame, Header, Likely, More, Progress, Reason, Whole},
+        ask::{Biased, LoraScale, Settings},
+    },
 };
 
 fn probabilities(likely: &[Likely], post: bool) -> Value {
@@ -94,30 +97,14 @@ fn lora_json(LoraScale { id, scale }: &LoraScale) -> Value {
 /// Settings as llama-server shows them.
 pub fn settings_json(settings: &Settings, seed: u64) -> Value {
     let sampler = &settings.sampler;
-    json!({
+    let mut shown = json!({
         "seed": seed,
-        "temperature": sampler.temp,
         "top_k": sampler.top_k,
-        "top_p": sampler.top_p,
-        "min_p": sampler.min_p,
-        "typical_p": sampler.typical_p,
         "repeat_last_n": i64::try_from(sampler.repeat_last_n).unwrap_or(-1),
-        "repeat_penalty": sampler.repeat_penalty,
-        "presence_penalty": sampler.presence_penalty,
-        "frequency_penalty": sampler.frequency_penalty,
-        "dynatemp_range": sampler.dynatemp_range,
-        "dynatemp_exponent": sampler.dynatemp_exponent,
-        "top_n_sigma": sampler.top_n_sigma,
-        "xtc_probability": sampler.xtc_probability,
-        "xtc_threshold": sampler.xtc_threshold,
-        "dry_multiplier": sampler.dry.multiplier,
-        "dry_base": sampler.dry.base,
         "dry_allowed_length": sampler.dry.allowed_length,
         // Off: it is not known here.
         "adaptive_target": -1.0,
         "adaptive_decay": 0.9,
-        "mirostat_tau": sampler.mirostat_tau,
-        "mirostat_eta": sampler.mirostat_eta,
         "samplers": sampler.samplers.iter().map(|stage| stage.name()).collect::<Vec<_>>(),
         "stop": settings.stop,
         "max_tokens": settings.max_tokens.map_or(-1, |n| n as i64),
@@ -131,5 +118,9 @@ pub fn settings_json(settings: &Settings, seed: u64) -> Value {
         "mask": settings.mask,
         "lora": settings.loras.iter().map(lora_json).collect::<Vec<_>>(),
         "drafts": settings.drafts,
-    })
+    });
+    for number in NUMBERS {
+        shown[number.in_requests] = json!((number.get)(sampler));
+    }
+    shown
 }
