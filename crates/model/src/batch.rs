@@ -2,7 +2,7 @@
 //!
 //! A pass can also be made in two parts, so that layers that have run need not run again. The first part runs at
 //! least the first E layers in full, under whatever mask, and has `keep_hidden: Some(E)`: each row's residual stream as
-//! it comes to layer E is then in [`Context::hidden`](crate::Context::hidden). The second part names the same tokens,
+//! it comes to layer E is then in `Context::hidden`. The second part names the same tokens,
 //! positions and sequences and hands these rows back with [`Batch::resume`]: it begins at layer E, adds to the cells
 //! that are there, and gives the same bits as one pass over all layers does. That holds if all that the rows could see
 //! in the first part was the full model's up to layer E; whoever calls sees to it. What the cells had in other layers
@@ -49,11 +49,11 @@ pub struct Batch {
     /// Sequences that part from others within the batch.
     pub forks: Vec<Fork>,
     /// Take out every row as it comes to each of these layers, ascending, 1 to the number of layers: afterwards
-    /// [`Context::taps`](crate::Context::taps) has them. For full passes only.
+    /// `Context::taps` has them. For full passes only.
     pub taps: Vec<usize>,
 }
 
-/// A sequence that was empty goes on from a row of the batch: as [`Context::fork`](crate::Context::fork) does it between two
+/// A sequence that was empty goes on from a row of the batch: as `Context::fork` does it between two
 /// batches. Its own rows come behind that one. Not for models with recurrent layers, nor for rows that are not new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fork {
@@ -64,9 +64,9 @@ pub struct Fork {
 }
 
 /// Rows that predict the token after their own from what was left of the token before: see
-/// [`Context::predicts_ahead`](crate::Context::predicts_ahead). Those at positions that the sequence has are
+/// `Context::predicts_ahead`. Those at positions that the sequence has are
 /// written there beside what the model keeps; the others are new, and hold nothing that a pass of the model reads.
-/// Afterwards [`Context::hidden`](crate::Context::hidden) has each row, for those that come next, if any asked for logits.
+/// Afterwards `Context::hidden` has each row, for those that come next, if any asked for logits.
 #[derive(Clone, Debug)]
 pub struct Ahead {
     /// What was left of the token before each row's, `[rows, width]`: by the last layer or, where the head reads several, by

@@ -50,7 +50,7 @@ pub struct Apart {
 }
 
 impl Apart {
-    /// Of these parts; `None` as of [`best`].
+    /// Of these parts; `None` as of `best`.
     pub fn of(
         parts: &[UnitSize],
         request: &PlacementRequest,
