@@ -4,6 +4,9 @@
 //! said in `shaders/common/product.wgsl` for matrices and in `shaders/common/attention.wgsl` for attention, and
 //! every regime keeps to it.
 
+// Printing panics where nobody listens; what there is to say goes to whoever asked.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod cache;
 mod clock;
 mod compile;

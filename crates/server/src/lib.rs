@@ -5,6 +5,10 @@
 //! socket ─ http ─ wire::write ─ Choice (stop strings, reader of answers) ─ events ┘
 //! ```
 
+// Printing panics where nobody listens; what there is to say goes to whoever asked.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+#![deny(missing_docs)]
+
 mod adapters;
 mod assets;
 mod choice;

@@ -3,6 +3,9 @@
 //!
 //! A file depends on its recipe and the vocabulary alone: not on threads, machine or time.
 
+// Printing panics where nobody listens; what there is to say goes to whoever asked.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod arch;
 mod mix;
 mod output;

@@ -3,6 +3,9 @@
 //!
 //! It is a part of spec-run, and no interface of it is promised.
 
+// Printing panics where nobody listens; what there is to say goes to whoever asked.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 pub mod bench;
 pub mod eval;
 pub mod fit;
