@@ -14,6 +14,10 @@
 //! The parts are public. The loop by hand, for a greedy text drafted by the first six layers:
 //!
 //! ```
+//! # mod spec_run {
+//! #     pub use {spec_run_backend::scores, spec_run_engine::speculation, spec_run_gguf::{Error, embedded}};
+//! #     pub use {spec_run_model::{Batch, Model}, spec_run_runtime::{Context, ContextConfig}};
+//! # }
 //! use spec_run::{
 //!     Batch, Context, ContextConfig, Model, embedded,
 //!     scores::greedy,

@@ -14,6 +14,7 @@ use crate::{Error, Result, quant::GgmlType, quoted::Quoted};
 const VERSION: u32 = 3;
 
 /// ```
+/// # extern crate spec_run_gguf as spec_run;
 /// # use spec_run::{Gguf, gguf::Writer, quant::GgmlType};
 /// let mut file = Vec::new();
 /// Writer::new()

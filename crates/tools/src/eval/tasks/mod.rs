@@ -5,6 +5,10 @@
 //! common is evaluated once; each ending goes on from a fork of it.
 //!
 //! ```
+//! # mod spec_run {
+//! #     pub use {spec_run_gguf::Error, spec_run_model::Model, spec_run_text::Tokenizer, spec_run_tools::eval};
+//! #     pub use spec_run_runtime::{Context, ContextConfig};
+//! # }
 //! use spec_run::{Context, ContextConfig, Model, Tokenizer, eval::tasks::{Question, Room, score}};
 //!
 //! let model = Model::embedded()?;
