@@ -1,15 +1,13 @@
 //! An EAGLE-3 head drafts: one layer that others trained for the model. It reads what full passes leave of every token before
 //! three of the model's layers, and has keys and values of its own, in a context of its own.
 
-use std::sync::Arc;
-
 use super::{
     Apart, Left, Passes, Proposer, RAM_SPEED, ReadsRows, Supply,
-    trained::{Late, Trained},
+    trained::{HeadState, Late},
 };
 use crate::{
     Batch, Context,
-    batch::{Ahead, Row, SeqId},
+    batch::{Ahead, Row},
     scores::{Scores, Want},
     speculation::policy::{SourceInfo, SourceKind},
 };
@@ -22,14 +20,8 @@ struct Last {
 
 /// Drafts for one text with an EAGLE-3 head. Its row at a position is that token's, with what was left of it, and the next one.
 pub struct EagleProposer {
-    head: Arc<Trained>,
-    seq: SeqId,
-    /// It cannot go on: a pass has failed.
-    failed: bool,
-    late: Late,
+    text: HeadState,
     last: Option<Last>,
-    /// Its cells that are the text's and no draft's.
-    certain: usize,
     /// The position of the next step.
     next: u32,
     /// What the last step left.
@@ -37,62 +29,18 @@ pub struct EagleProposer {
 }
 
 impl EagleProposer {
-    pub(super) fn new(head: Arc<Trained>, seq: SeqId) -> Self {
-        EagleProposer {
-            head,
-            seq,
-            failed: false,
-            late: Late::default(),
-            last: None,
-            certain: 0,
-            next: 0,
-            left: Vec::new(),
-        }
+    pub(super) fn new(text: HeadState) -> Self {
+        EagleProposer { text, last: None, next: 0, left: Vec::new() }
     }
+}
 
-    /// Evaluates rows. Of the last one `look` sees what comes next, if it asks.
-    fn evaluate(
-        &mut self,
-        rows: Vec<Row>,
-        before: Vec<f32>,
-        after_itself: bool,
-        want: Want,
-        look: &mut dyn FnMut(Scores),
-    ) -> bool {
-        let mut texts = self.head.texts();
-        let context = &mut texts.context;
-        if self.failed || rows.is_empty() || context.kv().room() < rows.len() {
-            return false;
-        }
-        let asks = rows.iter().any(|row| row.logits);
-        let end = rows.len() - 1;
-        let batch = Batch { rows, ahead: Some(Ahead { before, after_itself }), ..Batch::new() };
-        if context.decode_for(&batch, want).is_err() {
-            self.failed = true;
-            return false;
-        }
-        if asks {
-            self.left.clear();
-            self.left.extend_from_slice(context.hidden(end));
-            self.head.look(context.scores(0), look);
-        }
-        true
-    }
-
-    /// Evaluates the rows that wait, of which the last one may ask.
-    fn evaluate_late(&mut self, want: Want, look: &mut dyn FnMut(Scores)) -> bool {
-        self.certain = self.late.cut(&mut self.head.texts().context, self.seq, self.certain);
-        let Late { rows, before } = std::mem::take(&mut self.late);
-        let count = rows.len();
-        let is_made = self.evaluate(rows, before, false, want, look);
-        self.certain += if is_made { count } else { 0 };
-        is_made
-    }
+fn batch(Late { rows, before }: Late, after_itself: bool) -> Batch {
+    Batch { rows, ahead: Some(Ahead { before, after_itself }), ..Batch::new() }
 }
 
 impl ReadsRows for EagleProposer {
     fn layers(&self, _n_layer: usize) -> Vec<usize> {
-        self.head.taps.clone()
+        self.text.head.taps.clone()
     }
 
     fn reads_prompts(&self) -> bool {
@@ -100,17 +48,17 @@ impl ReadsRows for EagleProposer {
     }
 
     fn see(&mut self, Left { tokens, pos, rows }: Left) {
-        let seq = self.seq;
+        let seq = self.text.seq;
         let row = |token, pos| Row { token, pos, seq, logits: false };
-        self.late.let_go();
+        self.text.late.let_go();
         // Rows of tokens in between may be missing.
         let last = self.last.take().filter(|last| last.pos + 1 == pos);
         let last = last.map(|Last { pos, row }| (pos, row));
         if let (Some((pos, before)), Some(&next)) = (last, tokens.first()) {
-            self.late.push(row(next, pos), &before);
+            self.text.late.push(row(next, pos), &before);
         }
         for (pos, (&next, before)) in (pos..).zip(std::iter::zip(tokens.iter().skip(1), rows)) {
-            self.late.push(row(next, pos), before);
+            self.text.late.push(row(next, pos), before);
         }
         self.last = (pos..).zip(rows).last().map(|(pos, row)| Last { pos, row: row.to_vec() });
     }
@@ -122,39 +70,42 @@ impl ReadsRows for EagleProposer {
 
 impl Apart for EagleProposer {
     fn n_vocab(&self) -> usize {
-        self.head.n_vocab
+        self.text.head.n_vocab
     }
 
     fn read(&mut self, _text: &[u32]) {
-        self.evaluate_late(Want::Top(1), &mut |_| ());
+        self.text.evaluate_late(|late| batch(late, false), Want::Top(1), |_| ());
     }
 
     /// It has seen the text already.
     fn begin(&mut self, _text: &[u32], _most: usize) {}
 
     fn step(&mut self, token: u32, want: Want, look: &mut dyn FnMut(Scores)) -> bool {
-        let row = |pos| Row { token, pos, seq: self.seq, logits: true };
-        if let Some(Last { pos, row: before }) = self.last.take() {
-            self.late.push(row(pos), &before);
-            self.next = pos + 1;
-            return self.evaluate_late(want, look);
+        let EagleProposer { text, last, next, left } = self;
+        let head = text.head.clone();
+        let row = |pos| Row { token, pos, seq: text.seq, logits: true };
+        // The last row is the one that asks.
+        let mut read = |left: &mut Vec<f32>, context: &Context, end: usize| {
+            left.clear();
+            left.extend_from_slice(context.hidden(end));
+            head.look(context.scores(0), look);
+        };
+        if let Some(Last { pos, row: before }) = last.take() {
+            text.late.push(row(pos), &before);
+            *next = pos + 1;
+            let end = text.late.rows.len() - 1;
+            return text.evaluate_late(|late| batch(late, false), want, |context| read(left, context, end));
         }
-        let (rows, before) = (vec![row(self.next)], self.left.clone());
-        self.next += 1;
-        self.evaluate(rows, before, true, want, look)
-    }
-}
-
-impl Drop for EagleProposer {
-    fn drop(&mut self) {
-        self.head.texts().context.remove(self.seq);
+        let rows = Late { rows: vec![row(*next)], before: left.clone() };
+        *next += 1;
+        text.evaluate(&batch(rows, true), want, |context| read(left, context, 0))
     }
 }
 
 impl Proposer for EagleProposer {
     fn info(&self, context: &Context) -> SourceInfo {
         let speed = |context: &Context| context.weights_read_speed().unwrap_or(RAM_SPEED);
-        let texts = self.head.texts();
+        let texts = self.text.head.texts();
         let seconds = texts.context.ahead_bytes() as f64 / speed(&texts.context);
         let cost = seconds / (context.bytes_read(None) as f64 / speed(context));
         // EAGLE-3 heads are right about three times of four where texts are like those that they were trained on.
@@ -162,7 +113,7 @@ impl Proposer for EagleProposer {
     }
 
     fn supply(&mut self, _text: &[u32]) -> Supply {
-        if self.failed { Supply::Nothing } else { Supply::Any }
+        if self.text.failed { Supply::Nothing } else { Supply::Any }
     }
 
     fn passes(&self) -> Option<Passes<'_>> {

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{DflashProposer, EagleProposer, Proposer};
 use crate::{
-    Context, Error, Gguf, Model, Result,
+    Batch, Context, Error, Gguf, Model, Result,
     batch::{Row, SeqId},
     model::Block,
-    scores::{Scores, Top},
+    scores::{Scores, Top, Want},
 };
 
 /// Rows that wait for a draft, at most. Beyond them the first are let go, and the head attends to fewer tokens.
@@ -56,14 +56,10 @@ impl TrainedSource {
 
     /// What drafts for one text.
     pub fn proposer(&self) -> Box<dyn Proposer> {
-        let seq = {
-            let mut texts = self.0.texts();
-            texts.next += 1;
-            texts.next
-        };
+        let text = HeadState::new(self.0.clone());
         match self.0.block {
-            None => Box::new(EagleProposer::new(self.0.clone(), seq)),
-            Some(block) => Box::new(DflashProposer::new(self.0.clone(), block, seq)),
+            None => Box::new(EagleProposer::new(text)),
+            Some(block) => Box::new(DflashProposer::new(text, block)),
         }
     }
 }
@@ -91,6 +87,73 @@ impl Trained {
     }
 }
 
+/// A head's state of one text.
+pub(super) struct HeadState {
+    pub head: Arc<Trained>,
+    pub seq: SeqId,
+    pub late: Late,
+    /// Its cells that are the text's and no draft's.
+    certain: usize,
+    /// It cannot go on: a pass has failed.
+    pub failed: bool,
+}
+
+impl HeadState {
+    fn new(head: Arc<Trained>) -> Self {
+        let seq = {
+            let mut texts = head.texts();
+            texts.next += 1;
+            texts.next
+        };
+        HeadState { head, seq, late: Late::default(), certain: 0, failed: false }
+    }
+
+    /// Evaluates a batch if there is room for it. `read` gets the context, which has the results.
+    pub fn evaluate(&mut self, batch: &Batch, want: Want, read: impl FnOnce(&Context)) -> bool {
+        let head = self.head.clone();
+        self.evaluate_in(&mut head.texts().context, batch, want, read)
+    }
+
+    /// Evaluates the rows that wait, in the batch that `batch` makes of them.
+    pub fn evaluate_late(
+        &mut self,
+        batch: impl FnOnce(Late) -> Batch,
+        want: Want,
+        read: impl FnOnce(&Context),
+    ) -> bool {
+        let head = self.head.clone();
+        let context = &mut head.texts().context;
+        self.certain = self.late.cut(context, self.seq, self.certain);
+        let batch = batch(std::mem::take(&mut self.late));
+        let is_made = self.evaluate_in(context, &batch, want, read);
+        self.certain += if is_made { batch.rows.len() } else { 0 };
+        is_made
+    }
+
+    fn evaluate_in(
+        &mut self,
+        context: &mut Context,
+        batch: &Batch,
+        want: Want,
+        read: impl FnOnce(&Context),
+    ) -> bool {
+        if self.failed || batch.rows.is_empty() || context.kv().room() < batch.rows.len() {
+            return false;
+        }
+        self.failed = context.decode_for(batch, want).is_err();
+        if !self.failed {
+            read(context);
+        }
+        !self.failed
+    }
+}
+
+impl Drop for HeadState {
+    fn drop(&mut self) {
+        self.head.texts().context.remove(self.seq);
+    }
+}
+
 /// Rows of a text that are still to be evaluated, and what they are made of.
 #[derive(Default)]
 pub(super) struct Late {
@@ -114,7 +177,7 @@ impl Late {
 
     /// Forgets what drafts left behind the first `certain` cells of a sequence; and all of them, if these rows do not go on from there
     /// or there is no room. Gives the cells that are left.
-    pub fn cut(&self, context: &mut Context, seq: SeqId, certain: usize) -> usize {
+    fn cut(&self, context: &mut Context, seq: SeqId, certain: usize) -> usize {
         let mut left = certain;
         let goes_on = context.kv().len(seq) >= certain && context.truncate(seq, certain).is_ok();
         let is_behind = |row: &Row| row.pos >= context.kv().next_pos(seq);
