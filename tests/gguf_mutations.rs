@@ -9,7 +9,7 @@ use std::{
     path::Path,
 };
 
-use spec_run::{Error, Gguf};
+use spec_run::{Error, Gguf, rng::Rng};
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories13m-q8_0.gguf");
 
@@ -53,15 +53,12 @@ fn measured<T>(work: impl FnOnce() -> T) -> (T, usize) {
     (result, (PEAK.get() - before) as usize)
 }
 
-/// xorshift64*: the same numbers in every run.
-struct Random(u64);
+/// The same numbers in every run.
+struct Random(Rng);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        self.0.next_u64()
     }
 
     fn below(&mut self, n: usize) -> usize {
@@ -112,7 +109,7 @@ fn changed_bytes() {
         file.write_all(bytes).unwrap();
     };
 
-    let mut random = Random(20_260_101);
+    let mut random = Random(Rng::new(20_260_101));
     let (mut taken, mut refused) = (0, 0);
     for _ in 0..10_000 {
         let mut changes = Vec::new();
@@ -152,7 +149,7 @@ fn cut_off() {
     let end = gguf.tensors().iter().map(|t| t.offset + t.bytes).max().unwrap() as usize;
     drop(gguf);
 
-    let mut random = Random(7);
+    let mut random = Random(Rng::new(7));
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     let mut lengths: Vec<usize> = (0..1500).map(|_| random.below(head)).collect();
     lengths.extend((0..500).map(|_| random.below(end)));

@@ -1,7 +1,10 @@
 //! The quantizers of Q4_K, Q5_K and Q6_K have no reference bytes; what they promise is a bound on the error,
 //! which is computed here from the values alone.
 
-use spec_run::quant::{GgmlType, dequantize, quantize};
+use spec_run::{
+    quant::{GgmlType, dequantize, quantize},
+    rng::Rng,
+};
 
 /// What rounding a step up to a half and float arithmetic may add to the exact bound.
 const SLACK: f64 = 1.002;
@@ -44,13 +47,8 @@ fn bounds(ty: GgmlType, x: &[f32]) -> Vec<f64> {
 }
 
 fn noise(seed: u64) -> impl FnMut() -> f32 {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
+    let mut rng = Rng::new(seed);
+    move || (rng.next_u64() >> 40) as f32 / (1 << 23) as f32 - 1.0
 }
 
 fn blocks() -> Vec<(&'static str, Vec<f32>)> {

@@ -7,6 +7,7 @@ use crate::{
     Batch, Context, Result, RunLayers,
     batch::SeqId,
     measure::memory::{ReadBuffer, ReadProbe},
+    rng::Rng,
     scores::Want,
 };
 
@@ -130,13 +131,6 @@ impl<'a> Subject<'a> {
 
 /// Speed depends on no token's meaning; different ones keep the embedding rows from all being the same one.
 pub(super) fn random_tokens(n: usize, n_vocab: usize) -> Vec<u32> {
-    let mut state = 0x2545_f491_4f6c_dd1d_u64;
-    (0..n)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state % n_vocab as u64) as u32
-        })
-        .collect()
+    let mut rng = Rng::new(0);
+    (0..n).map(|_| (rng.next_u64() % n_vocab as u64) as u32).collect()
 }
