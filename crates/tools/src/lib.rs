@@ -20,11 +20,9 @@ use spec_run_backend::{self as backend, kv, scores};
 use spec_run_engine::{Sampler, head, sampler};
 #[cfg(feature = "search")]
 use spec_run_engine::{generate, speculation};
-#[cfg(feature = "search")]
-use spec_run_gguf::rng;
 #[cfg(windows)]
 use spec_run_gguf::windows;
-use spec_run_gguf::{Error, Gguf, Result, files, gguf, hash, quant, quoted, words};
+use spec_run_gguf::{Error, Gguf, Result, files, gguf, hash, quant, quoted, rng, words};
 #[cfg(feature = "search")]
 use spec_run_model::mask;
 use spec_run_model::{Batch, Model, RunLayers, batch, plan};
