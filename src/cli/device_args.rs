@@ -75,6 +75,7 @@ pub struct DeviceArgs {
     stream_rows: Streaming,
     /// Which of the GPU's kernels: plain, dot4 or coop [default: what a short trial finds right and fastest]
     #[arg(long, value_name = "NAME", default_value = "auto", hide_default_value = true)]
+    #[arg(value_parser = runtime::gpu_variant)]
     gpu_variant: GpuVariant,
     /// Where compiled kernels and the trial's outcome are kept; none keeps nothing [default: the user's cache
     /// directory]

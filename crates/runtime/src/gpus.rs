@@ -5,11 +5,21 @@ pub use none::{NoGpus as Way, left_out};
 #[cfg(feature = "gpu")]
 pub use spec_run_gpu::Wgpu as Way;
 
-use crate::backend::gpu::Gpus;
+use crate::backend::gpu::{GpuVariant, Gpus};
 
 /// Of a build without GPUs one that finds none, and says why where one was asked for.
 pub fn gpus() -> &'static dyn Gpus {
     &Way
+}
+
+/// A choice of a GPU's kernels by its name. A build without GPUs has none to choose.
+pub fn gpu_variant(name: &str) -> Result<GpuVariant, String> {
+    let variant: GpuVariant = name.parse()?;
+    #[cfg(not(feature = "gpu"))]
+    if variant != GpuVariant::Tried {
+        return Err(left_out().to_string());
+    }
+    Ok(variant)
 }
 
 #[cfg(not(feature = "gpu"))]

@@ -21,6 +21,6 @@ use spec_run_model::{Batch, Model, RunLayers, batch, control, lora, mask, plan, 
 
 pub use config::{ContextConfig, Streaming};
 pub use context::Context;
-pub use gpus::gpus;
+pub use gpus::{gpu_variant, gpus};
 pub use open::{Device, Loading, Opened, Plans, memory_needed, open, plan, plan_elsewhere};
 pub use planned::check_states;

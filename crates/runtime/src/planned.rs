@@ -327,7 +327,7 @@ impl Sizes for ModelSizes<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use std::sync::Arc;
 
