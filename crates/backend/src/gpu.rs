@@ -138,7 +138,8 @@ pub type AnyGpu = Box<dyn Gpu>;
 
 /// The backend of a GPU.
 pub trait OpenedGpu: Backend {
-    /// What multiplies many rows with matrices that lie in RAM, where that is to be had.
+    /// Multiplies for the CPU with matrices of these units, which lie in RAM, or of which low planes do; `None` where it
+    /// has not the CPU's bits.
     fn offloader(
         &self,
         in_ram: &UnitSet,

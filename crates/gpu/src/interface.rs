@@ -5,6 +5,7 @@ use std::{path::Path, sync::Arc};
 use super::{
     GpuBackend, check, converted,
     device::{self, AdapterChoice, Found},
+    offload::Offloader,
     offload_bytes, sizes, speeds, trial,
 };
 use crate::{
@@ -149,6 +150,16 @@ impl OpenedGpu for GpuBackend {
         planes: Option<Planes>,
         isa: Option<Isa>,
     ) -> Result<Option<Box<dyn Multiplier>>> {
-        GpuBackend::offloader(self, in_ram, planes_apart, planes, isa)
+        let Some(planes) = planes else { return Ok(None) };
+        let units = UnitSet::of(self.model.n_layer(), |unit| in_ram.holds(unit) || planes_apart.holds(unit));
+        let offloader = Offloader::new(self.gpu.clone(), &self.model, &units, self.work.max_rows)?;
+        let Some(offloader) = offloader else { return Ok(None) };
+        let agreeing = offloader.agreeing(
+            &self.model,
+            (in_ram, planes_apart),
+            planes,
+            isa.unwrap_or_else(Isa::detect),
+        )?;
+        Ok(agreeing.map(|offloader| Box::new(offloader) as Box<dyn Multiplier>))
     }
 }

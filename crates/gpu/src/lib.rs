@@ -53,7 +53,6 @@ pub use device::{AdapterChoice, Found, adapters, choose};
 pub use fxc::why_no_dx12;
 pub use interface::Wgpu;
 use layout::{Layout, Place};
-use offload::Offloader;
 use offload::offload_bytes;
 use ops::{Borders, Ops, Stage};
 use params::Params;
@@ -76,7 +75,6 @@ use work::{KvBuffers, MOST_EXPERTS, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, WorkBuffe
 
 use backend::{
     Backend, ChainPass, Chained, Crossing, Output, Rows, Taps, Traffic,
-    cpu::{Multiplier, matmul::Planes, simd::Isa},
     gpu::GpuConfig,
     kv::{self, CellMove, Replay},
     planes::{self, LowProduct},
@@ -259,28 +257,6 @@ impl GpuBackend {
             profile,
             usage: Usage::default(),
         })
-    }
-
-    /// Multiplies for the CPU with matrices of these units, which lie in RAM, or of which low planes do; `None` where it
-    /// has not the CPU's bits.
-    pub fn offloader(
-        &self,
-        in_ram: &UnitSet,
-        planes_apart: &UnitSet,
-        planes: Option<Planes>,
-        isa: Option<Isa>,
-    ) -> Result<Option<Box<dyn Multiplier>>> {
-        let Some(planes) = planes else { return Ok(None) };
-        let units = UnitSet::of(self.model.n_layer(), |unit| in_ram.holds(unit) || planes_apart.holds(unit));
-        let offloader = Offloader::new(self.gpu.clone(), &self.model, &units, self.work.max_rows)?;
-        let Some(offloader) = offloader else { return Ok(None) };
-        let agreeing = offloader.agreeing(
-            &self.model,
-            (in_ram, planes_apart),
-            planes,
-            isa.unwrap_or_else(Isa::detect),
-        )?;
-        Ok(agreeing.map(|offloader| Box::new(offloader) as Box<dyn Multiplier>))
     }
 
     /// Sends what a pass works with, but for rows from elsewhere.
