@@ -4,7 +4,7 @@ import { createReadStream, existsSync, readdirSync, readFileSync } from 'node:fs
 import { createServer } from 'node:http';
 import { fileURLToPath } from 'node:url';
 
-const PAGE = new URL('../../src/server/page/', import.meta.url);
+const PAGE = new URL('../../crates/server/src/page/', import.meta.url);
 const POLICY = readFileSync(new URL('policy.txt', PAGE), 'utf8').trim();
 const TYPES = { html: 'text/html; charset=utf-8', js: 'text/javascript', css: 'text/css', svg: 'image/svg+xml', webmanifest: 'application/manifest+json' };
 /** What the page's worker keeps. */

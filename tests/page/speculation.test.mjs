@@ -202,7 +202,7 @@ pageTest('a server with one model has no menu of models', {}, async (page) => {
 
 test('each rendered character is found in the markdown that it comes from', async () => {
   globalThis.document ??= {};
-  const { placed } = await import('../../src/server/page/drafted.js');
+  const { placed } = await import('../../crates/server/src/page/drafted.js');
   const where = (source, ...texts) => placed(source, texts).map((places, n) => (
     [...places].map((place, i) => (source[place] === texts[n][i] ? place : null))
   ));
