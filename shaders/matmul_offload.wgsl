@@ -72,15 +72,15 @@ fn one(row: u32, column: u32, sum: f32) -> f32 {
     let c = x_about[column];
     let first = dot_four(w_tile[row], x_tile[column]) - OFFSET * c.first;
     let second = dot_four(w_tile[64u + row], x_tile[32u + column]) - OFFSET * c.second;
-    if HEADS == 5u {
+    if SCALES == SCALES_OF_HALVES {
         let of_first = fused(a.scales.x * c.scale, f32(first), sum);
         return fused(a.scales.y * c.scale, f32(second), of_first);
     }
     let products = fused(a.scales.x * c.scale, f32(a.subs.x * first + a.subs.y * second), sum);
-    if !ALONE && (HEADS == 1u || HEADS == 2u) {
+    if !ALONE && (SCALES == SCALE_AND_MINIMUM || SCALES == SIX_BITS_AND_MINIMUM) {
         return fused(a.minimums.x, c.sum, products);
     }
-    if HEADS == 7u {
+    if SCALES == FOUR_BITS_OF_HALVES {
         let of_first = fused(a.minimums.x, c.scale * f32(c.first), products);
         return fused(a.minimums.y, c.scale * f32(c.second), of_first);
     }

@@ -1,8 +1,24 @@
 // A matrix as kernels/src/matmul/packed has it: groups of rows, of which a block's words lie side by side. Needs
 // constants: LANES (rows of a group), HEAD (bytes of a block's scales), SUBS (32s of a block), HIGH and LOW (words of 32
-// weights in either plane), OFFSET (what whole numbers are too large by), HEADS (what scales
-// are), ALONE (it is a low plane, which minimums do not belong to). What bits mean is in
+// weights in either plane), OFFSET (what whole numbers are too large by), SCALES (one of those below),
+// ALONE (it is a low plane, which minimums do not belong to). What bits mean is in
 // packed_numbers.wgsl or packed_levels.wgsl.
+
+// What the scales of a block are.
+const SCALE: u32 = 0u;
+const SCALE_AND_MINIMUM: u32 = 1u;
+// Scales and minimums of six bits.
+const SIX_BITS_AND_MINIMUM: u32 = 2u;
+// Whole scales with a sign, one for either half of 32 weights.
+const EIGHT_BITS_OF_HALVES: u32 = 3u;
+const POWER_OF_TWO: u32 = 4u;
+const SCALES_OF_HALVES: u32 = 5u;
+// With a sign.
+const SIX_BITS: u32 = 6u;
+// Whole scales and minimums of either half.
+const FOUR_BITS_OF_HALVES: u32 = 7u;
+// Whole scales with a sign, of either half.
+const SIX_BITS_OF_HALVES: u32 = 8u;
 
 struct Params {
     rows: u32,
@@ -107,11 +123,11 @@ fn six_bits(a: At, i: u32) -> i32 {
 }
 
 fn about(a: At, sub: u32) -> About {
-    if HEADS == 1u {
+    if SCALES == SCALE_AND_MINIMUM {
         let two = head_word(a, 0u);
         return About(vec2<f32>(half_of(two & 0xffffu), 0.0), vec2<f32>(half_of(two >> 16u), 0.0), vec2<i32>(1));
     }
-    if HEADS == 2u {
+    if SCALES == SIX_BITS_AND_MINIMUM {
         let two = head_word(a, 0u);
         var scale = 0u;
         var minimum = 0u;
@@ -128,27 +144,27 @@ fn about(a: At, sub: u32) -> About {
             vec2<f32>(-(half_of(two >> 16u) * f32(minimum)), 0.0),
             vec2<i32>(1));
     }
-    if HEADS == 3u {
+    if SCALES == EIGHT_BITS_OF_HALVES {
         let two = bitcast<i32>(head_word(a, sub / 2u) >> (16u * (sub & 1u)));
         let subs = vec2<i32>((two << 24u) >> 24u, (two << 16u) >> 24u);
         return About(vec2<f32>(head_half(a, 4u), 0.0), vec2<f32>(0.0), subs);
     }
-    if HEADS == 4u {
+    if SCALES == POWER_OF_TWO {
         let power = (w[a.head + a.lane / 4u] >> (8u * (a.lane & 3u))) & 255u;
         return scaled(bitcast<f32>((max(power, 1u) - 1u) << 23u));
     }
-    if HEADS == 5u {
+    if SCALES == SCALES_OF_HALVES {
         let two = head_word(a, 0u) >> (16u * sub);
         let scales = vec2<f32>(scale_of_code(two & 255u), scale_of_code((two >> 8u) & 255u));
         return About(scales, vec2<f32>(0.0), vec2<i32>(1));
     }
-    if HEADS == 6u {
+    if SCALES == SIX_BITS {
         let two = head_word(a, 0u);
         let lower = (head_word(a, 1u) >> (4u * sub)) & 15u;
         let upper = (two >> (16u + 2u * sub)) & 3u;
         return scaled(half_of(two & 0xffffu) * f32(i32(lower | (upper << 4u)) - 32));
     }
-    if HEADS == 7u {
+    if SCALES == FOUR_BITS_OF_HALVES {
         let two = head_word(a, 4u);
         let four = (head_word(a, sub / 2u) >> (16u * (sub & 1u))) & 0xffffu;
         let minimums = vec2<f32>(f32((four >> 4u) & 15u), f32(four >> 12u));
@@ -157,7 +173,7 @@ fn about(a: At, sub: u32) -> About {
             -(half_of(two >> 16u) * minimums),
             vec2<i32>(vec2<u32>(four & 15u, (four >> 8u) & 15u)));
     }
-    if HEADS == 8u {
+    if SCALES == SIX_BITS_OF_HALVES {
         let subs = vec2<i32>(six_bits(a, 2u * sub), six_bits(a, 2u * sub + 1u));
         return About(vec2<f32>(head_half(a, 3u), 0.0), vec2<f32>(0.0), subs);
     }

@@ -4,7 +4,7 @@ use wgpu::BufferUsages as Usage;
 
 use super::{
     device::Gpu,
-    formats::{BLOCK, Format, Streams, split_row},
+    formats::{BLOCK, FileType, Format, Streams, split_row},
     ops::Binding,
     params::{MatmulParams, Params, PrepareParams},
     pipelines::{Family, Kernel, Mode, Pipelines, Tiles, Tiling, Turns},
@@ -37,22 +37,6 @@ impl Random {
     }
 }
 
-/// Where the halves of a block stand.
-pub fn halves(ty: GgmlType) -> &'static [usize] {
-    match ty {
-        GgmlType::Q4_0 | GgmlType::IQ4_NL | GgmlType::Q5_0 | GgmlType::Q8_0 | GgmlType::IQ4_XS => &[0],
-        GgmlType::IQ1_S | GgmlType::IQ2_XXS | GgmlType::IQ2_XS | GgmlType::IQ2_S => &[0],
-        GgmlType::IQ3_XXS | GgmlType::IQ3_S | GgmlType::Q1_0 | GgmlType::Q2_0 => &[0],
-        GgmlType::TQ1_0 => &[52],
-        GgmlType::TQ2_0 => &[64],
-        GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4_K | GgmlType::Q5_K => &[0, 2],
-        GgmlType::Q2_K => &[80, 82],
-        GgmlType::Q3_K => &[108],
-        GgmlType::Q6_K => &[208],
-        _ => &[],
-    }
-}
-
 /// Random bits with scales of about 1/100, as in real models.
 pub fn blocks(random: &mut Random, ty: GgmlType, n: usize) -> Vec<u8> {
     blocks_of(random, ty, n, 0.01)
@@ -62,7 +46,7 @@ pub fn blocks(random: &mut Random, ty: GgmlType, n: usize) -> Vec<u8> {
 pub fn blocks_of(random: &mut Random, ty: GgmlType, n: usize, least: f32) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..n * ty.block_bytes()).map(|_| random.next() as u8).collect();
     for block in bytes.chunks_exact_mut(ty.block_bytes()) {
-        for &at in halves(ty) {
+        for &at in FileType::of(ty).map_or(&[][..], |file| file.halves) {
             let scale = half::f16::from_f32(least * (random.float() + 2.0));
             block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
         }

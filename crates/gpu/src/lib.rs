@@ -93,7 +93,10 @@ pub fn converted(model: &Model, held: &UnitSet) -> Vec<String> {
         ops.flat_map(|op| model.plan.operands(op).weights()).map(|id| model.weight(id).ty()).collect();
     types.sort_unstable_by_key(|ty| *ty as u32);
     types.dedup();
-    types.into_iter().filter_map(|ty| Some(format!("{ty} {}", formats::conversion(ty)?))).collect()
+    types
+        .into_iter()
+        .filter_map(|ty| Some(format!("{ty} {}", formats::FileType::of(ty)?.conversion?)))
+        .collect()
 }
 
 /// What of a plan has no kernel, in words.

@@ -408,7 +408,7 @@ fn compare_products(
     let wide = How { wide: true, ..how(COLUMNS, arith) };
     let turned = How { tile: false, ..how(COLUMNS, arith) };
     for (name, how) in [("shared tiles", shared), ("wide tiles", wide), ("rows in turns", turned)] {
-        if how.wide && !(gpu.tuning.wide && matrix.format.fits_wide_tiles()) {
+        if how.wide && !(gpu.tuning.wide && matrix.format.description().fits_wide_tiles) {
             continue;
         }
         let other = matrix.product(gpu, pipelines, &x, &how)?;

@@ -35,7 +35,7 @@ impl Arith {
     pub fn fits_gate_rows(self, format: Format) -> bool {
         match self {
             Arith::Float => false,
-            Arith::Summed => !format.has_half_scales(),
+            Arith::Summed => !format.description().has_half_scales,
             Arith::Int8 => true,
         }
     }

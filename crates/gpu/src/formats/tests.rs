@@ -1,7 +1,9 @@
 //! Formats on the device against those of files.
 
-use super::*;
-use crate::quant::dequantize;
+use spec_run_kernels::quant::{iq4_nl::KVALUES, mxfp4, q4_k};
+
+use super::{split::of_plane, *};
+use crate::quant::{F16, dequantize, grids::LEVELS_2};
 
 fn random_row(ty: GgmlType, len: usize) -> Vec<u8> {
     let mut state = ty as u64 + 1;
@@ -90,4 +92,70 @@ fn no_type_that_can_be_read_is_left_out() {
     for ty in GgmlType::ALL {
         assert_eq!(Format::of(*ty).is_some(), ty.readable(), "{ty}");
     }
+}
+
+/// What the shaders do, in scalar code: weights of one row back from the streams.
+fn unsplit(format: Format, streams: &[Vec<u8>; 3], block: usize) -> [f32; BLOCK] {
+    let [high, low, scales] = streams;
+    let half = |at: usize| F16([scales[at], scales[at + 1]]).to_f32();
+    let from_plane = |plane: &[u8], i: usize| of_plane(plane[16 * block..].first_chunk().unwrap())[i];
+    let hi = |i: usize| from_plane(high, i);
+    let fifth = |i: usize| low[4 * block + i % 4] >> (i / 4) & 1;
+    let twos = |plane: &[u8], i: usize| plane[8 * block + i / 16 * 4 + i % 4] >> (i / 4 % 4 * 2) & 3;
+    let two = |i: usize| twos(low, i);
+    // What is meant by the upper bits, and a one and zeros below.
+    let upper_two = |i: usize| f32::from(twos(high, i) << 2 | 2);
+    let k_scales = || -> (f32, f32) {
+        let s: &[u8; 16] = scales[block / 8 * 16..].first_chunk().unwrap();
+        let (scale, min) = q4_k::scale_min(s[4..].first_chunk().unwrap(), block % 8);
+        (F16([s[0], s[1]]).to_f32() * f32::from(scale), F16([s[2], s[3]]).to_f32() * f32::from(min))
+    };
+    let signed_scale = |i: usize| {
+        let at = block / 8 * 20;
+        let scale = scales[at + block % 8 * 2 + i / 16] as i8;
+        f32::from_le_bytes(*scales[at + 16..].first_chunk().unwrap()) * f32::from(scale)
+    };
+    std::array::from_fn(|i| match format {
+        Format::Q4_0 => half(2 * block) * (f32::from(hi(i)) - 8.0),
+        Format::Q4_1 => half(4 * block) * f32::from(hi(i)) + half(4 * block + 2),
+        Format::Q5_0 => half(2 * block) * (f32::from(hi(i) << 1 | fifth(i)) - 16.0),
+        Format::Q5_1 => half(4 * block) * f32::from(hi(i) << 1 | fifth(i)) + half(4 * block + 2),
+        Format::Q8_0 => half(2 * block) * (f32::from(hi(i) << 4 | from_plane(low, i)) - 128.0),
+        Format::Q8High => half(2 * block) * (f32::from(hi(i) << 4) - 120.0),
+        Format::Q4_0High => half(2 * block) * (upper_two(i) - 8.0),
+        Format::Q4_1High => half(4 * block) * upper_two(i) + half(4 * block + 2),
+        Format::Q4KHigh => k_scales().0 * upper_two(i) - k_scales().1,
+        Format::Q5KHigh => k_scales().0 * f32::from(hi(i) << 1 | 1) - k_scales().1,
+        Format::Q2_K => {
+            let at = block / 8 * 20;
+            let byte = scales[at + block % 8 * 2 + i / 16];
+            half(at + 16) * f32::from(byte & 15) * f32::from(hi(i)) - half(at + 18) * f32::from(byte >> 4)
+        }
+        Format::Q4_K => k_scales().0 * f32::from(hi(i)) - k_scales().1,
+        Format::Q5_K => k_scales().0 * f32::from(hi(i) << 1 | fifth(i)) - k_scales().1,
+        Format::Q6_K => signed_scale(i) * (f32::from(hi(i) << 2 | two(i)) - 32.0),
+        Format::Q6KHigh => signed_scale(i) * (f32::from(hi(i) << 2 | 2) - 32.0),
+        Format::Iq4Nl => half(2 * block) * f32::from(KVALUES[hi(i) as usize]),
+        Format::Iq4Xs => {
+            f32::from_le_bytes(*scales[4 * block..].first_chunk().unwrap())
+                * f32::from(KVALUES[hi(i) as usize])
+        }
+        Format::Iq2 => {
+            let at = block / 8 * 20;
+            let d = f32::from_le_bytes(*scales[at + 16..].first_chunk().unwrap());
+            let level = f32::from(LEVELS_2[usize::from(hi(i) & 7)]);
+            d * f32::from(scales[at + block % 8 * 2 + i / 16]) * if hi(i) > 7 { -level } else { level }
+        }
+        Format::Mxfp4 => mxfp4::e8m0_half(scales[block]) * f32::from(mxfp4::VALUES[hi(i) as usize]),
+        Format::Nvfp4 => {
+            let scale = f32::from_le_bytes(*scales[8 * block + i / 16 * 4..].first_chunk().unwrap());
+            scale * f32::from(mxfp4::VALUES[hi(i) as usize])
+        }
+        Format::F16 => F16(*high[64 * block + 2 * i..].first_chunk().unwrap()).to_f32(),
+        Format::Bf16 => {
+            let [a, b] = *high[64 * block + 2 * i..].first_chunk().unwrap();
+            f32::from_le_bytes([0, 0, a, b])
+        }
+        Format::F32 => f32::from_le_bytes(*high[128 * block + 4 * i..].first_chunk().unwrap()),
+    })
 }

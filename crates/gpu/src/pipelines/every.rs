@@ -125,7 +125,7 @@ impl Kernel {
                         all.extend([1, 4, 8].map(|columns| rows(columns, true)));
                     }
                 }
-                if arith == Arith::Int8 && format.fits_wide_tiles() {
+                if arith == Arith::Int8 && format.description().fits_wide_tiles {
                     for (mode, coarse) in [(Mode::Add, false), (Mode::Gate(Curve::Silu), format.has_planes())]
                     {
                         let scales = mode != Mode::Add;

@@ -4,7 +4,7 @@ use spec_run_shaders::shader;
 
 use super::Kernel;
 use crate::{
-    formats::{Format, HighAlone},
+    formats::{Description, Format, HighAlone},
     variants::{Arith, Square, Variants},
 };
 
@@ -251,157 +251,15 @@ fn finish() -> String {
 /// A format's weights as whole numbers, and how sums of sixteen products are made.
 fn dots(format: Format) -> String {
     let dot = shader("common/dot_int8");
-    [dot, &format_text(format), &ints_text(format)].concat()
-}
-
-/// `ints`, `dots`, `factors` and `value` of a format.
-fn ints_text(format: Format) -> String {
-    match format {
-        Format::Q4_0 => texts("common/ints", &["planes", "of_plane", "whole", "one_scale", "q4_0"]),
-        Format::Q4_1 | Format::Q4_K => {
-            texts("common/ints", &["planes", "of_plane", "whole", "scale_and_minimum", "q4_affine"])
-        }
-        Format::Q5_0 => texts("common/ints", &["planes", "five_bits", "whole", "one_scale", "q5_0"]),
-        Format::Q5_1 | Format::Q5_K => {
-            texts("common/ints", &["planes", "five_bits", "whole", "scale_and_minimum", "q5_affine"])
-        }
-        Format::Q8_0 => texts("common/ints", &["planes", "whole", "one_scale", "q8_0"]),
-        Format::Q8High => texts("common/ints", &["planes", "of_plane", "whole", "one_scale", "high_alone"]),
-        Format::Q4_0High => texts("common/ints", &["planes", "twos", "whole", "one_scale", "high_alone"]),
-        Format::Q4_1High | Format::Q4KHigh => {
-            texts("common/ints", &["planes", "twos", "whole", "scale_and_minimum", "high_alone_affine"])
-        }
-        Format::Q5KHigh => {
-            texts("common/ints", &["planes", "of_plane", "whole", "scale_and_minimum", "high_alone_affine"])
-        }
-        Format::Q6KHigh => {
-            texts("common/ints", &["planes", "of_plane", "apart", "two_scales", "high_alone_halves"])
-        }
-        Format::Q2_K => texts("common/ints", &["planes", "of_plane", "apart", "q2_k"]),
-        Format::Q6_K => texts("common/ints", &["planes", "apart", "two_scales", "q6_k"]),
-        Format::Iq4Nl | Format::Iq4Xs | Format::Mxfp4 => {
-            texts("common/ints", &["planes", "level_bytes", "whole", "one_scale", "levels"])
-        }
-        Format::Iq2 | Format::Nvfp4 => {
-            texts("common/ints", &["planes", "level_bytes", "apart", "two_scales", "iq2"])
-        }
-        Format::F16 | Format::Bf16 | Format::F32 => unreachable!("multiplied as floats"),
-    }
-}
-
-/// What is alike of all high planes alone: `numbers` and `offset`.
-fn high_alone(HighAlone { low_bits, zero }: HighAlone) -> String {
-    let alone = shader("common/high/alone");
-    format!("const LOW_BITS: u32 = {low_bits}u;\nconst ZERO: f32 = {zero}.0;\n{alone}")
+    [dot, &format_text(format), &texts("common/ints", format.description().ints)].concat()
 }
 
 /// `load`, `numbers` and `offset` of a format with the bindings of its streams, and its scales.
 fn format_text(format: Format) -> String {
-    let alone = format.high_alone().map_or_else(String::new, high_alone);
-    streams_text(format) + &alone
-}
-
-/// The same, but of high planes alone what they have in common.
-fn streams_text(format: Format) -> String {
-    let plus = "const SIGN: f32 = 1.0;\n";
-    let minus = "const SIGN: f32 = -1.0;\n";
-    match format {
-        Format::Q4_0 => texts("common", &["nibbles", "exact_half", "half_scale", "q4_0", "scales/one"]),
-        Format::Q4_1 => {
-            texts("common", &["nibbles", "exact_half", "scale_min", "q4_affine", "scales/one_and_minimum"])
-                + plus
-        }
-        Format::Q5_0 => {
-            texts("common", &["nibbles", "exact_half", "half_scale", "fifth_bits", "q5_0", "scales/one"])
-        }
-        Format::Q5_1 => {
-            texts(
-                "common",
-                &["nibbles", "exact_half", "scale_min", "fifth_bits", "q5_affine", "scales/one_and_minimum"],
-            ) + plus
-        }
-        Format::Q8_0 => texts("common", &["nibbles", "exact_half", "half_scale", "q8_0", "scales/one"]),
-        Format::Q8High => texts(
-            "common",
-            &["nibbles", "exact_half", "half_scale", "high/nibbles", "high/one_scale", "scales/one"],
-        ),
-        Format::Q4_0High => texts(
-            "common",
-            &["nibbles", "exact_half", "half_scale", "high/twos", "high/one_scale", "scales/one"],
-        ),
-        Format::Q4_1High => {
-            texts(
-                "common",
-                &[
-                    "nibbles",
-                    "exact_half",
-                    "scale_min",
-                    "high/twos",
-                    "high/scale_and_minimum",
-                    "scales/one_and_minimum",
-                ],
-            ) + plus
-        }
-        Format::Q4KHigh => {
-            texts(
-                "common",
-                &[
-                    "nibbles",
-                    "exact_half",
-                    "scale_min_k",
-                    "high/twos",
-                    "high/scale_and_minimum",
-                    "scales/one_and_minimum",
-                ],
-            ) + minus
-        }
-        Format::Q5KHigh => {
-            texts(
-                "common",
-                &[
-                    "nibbles",
-                    "exact_half",
-                    "scale_min_k",
-                    "high/nibbles",
-                    "high/scale_and_minimum",
-                    "scales/one_and_minimum",
-                ],
-            ) + minus
-        }
-        Format::Q6KHigh => {
-            texts("common", &["nibbles", "signed_scales", "high/nibbles", "high/two_scales", "scales/two"])
-        }
-        Format::Q2_K => texts("common", &["nibbles", "exact_half", "q2_k", "scales/two_and_minima"]),
-        Format::Q4_K => {
-            texts("common", &["nibbles", "exact_half", "scale_min_k", "q4_affine", "scales/one_and_minimum"])
-                + minus
-        }
-        Format::Q5_K => {
-            texts(
-                "common",
-                &[
-                    "nibbles",
-                    "exact_half",
-                    "scale_min_k",
-                    "fifth_bits",
-                    "q5_affine",
-                    "scales/one_and_minimum",
-                ],
-            ) + minus
-        }
-        Format::Q6_K => texts("common", &["nibbles", "signed_scales", "q6_k", "scales/two"]),
-        Format::Iq4Nl => texts(
-            "common",
-            &["nibbles", "level_iq4", "levels", "exact_half", "half_scale", "iq4_nl", "scales/one"],
-        ),
-        Format::Iq4Xs => {
-            texts("common", &["nibbles", "level_iq4", "levels", "float_scale", "iq4_nl", "scales/one"])
-        }
-        Format::Iq2 => texts("common", &["nibbles", "levels", "iq2", "scales/two"]),
-        Format::Mxfp4 => texts("common", &["nibbles", "level_e2m1", "levels", "mxfp4", "scales/one"]),
-        Format::Nvfp4 => texts("common", &["nibbles", "level_e2m1", "levels", "nvfp4", "scales/two"]),
-        Format::F16 => texts("common", &["f16", "scales/none"]),
-        Format::Bf16 => texts("common", &["bf16", "scales/none"]),
-        Format::F32 => texts("common", &["f32", "scales/none"]),
-    }
+    let Description { floats, constants, high_alone, .. } = format.description();
+    let alone = high_alone.map_or_else(String::new, |HighAlone { low_bits, zero }| {
+        let alone = shader("common/high/alone");
+        format!("const LOW_BITS: u32 = {low_bits}u;\nconst ZERO: f32 = {zero}.0;\n{alone}")
+    });
+    texts("common", floats) + constants + &alone
 }

@@ -74,7 +74,7 @@ impl Tiles {
     pub fn of(format: Format, arith: Arith, coop: bool) -> Self {
         match arith {
             Arith::Int8 if coop => Tiles::Squares,
-            Arith::Int8 if format.fits_wide_tiles() => Tiles::Wide,
+            Arith::Int8 if format.description().fits_wide_tiles => Tiles::Wide,
             Arith::Int8 | Arith::Summed | Arith::Float => Tiles::Narrow,
         }
     }
@@ -238,8 +238,7 @@ impl Tuning {
 
     /// Rows that a thread of a row kernel has.
     pub fn rows_each(&self, FewRows { format, arith, columns, shows, .. }: FewRows) -> u32 {
-        let is_large = matches!(format, Format::Q6_K | Format::Q6KHigh | Format::Q5KHigh | Format::Q2_K)
-            || shows && format == Format::Q8_0;
+        let is_large = format.description().needs_registers || shows && format == Format::Q8_0;
         let is_largest = is_large && arith == Arith::Summed;
         let most = if is_largest { self.four_most_q6_k } else { self.four_most };
         if (self.four..=most).contains(&columns) { 4 } else { 2 }

@@ -3,8 +3,8 @@
 use super::{
     super::{
         device::Gpu,
-        formats::{BLOCK, Format, Streams, split_row},
-        harness::{How, Matrix, Random, blocks, blocks_of, halves, plain, start},
+        formats::{BLOCK, FileType, Format, Streams, split_row},
+        harness::{How, Matrix, Random, blocks, blocks_of, plain, start},
         pipelines::{Curve, Mode, Pipelines, Tuning},
         variants::{Arith, Variants},
     },
@@ -119,7 +119,7 @@ fn the_smallest_scales_are_not_taken_for_zero() {
     let mut pipelines = Pipelines::new(&gpu);
     let (rows, k) = (66, 512);
     let least = 2f32.powi(-17);
-    for ty in types().filter(|&ty| !halves(ty).is_empty()) {
+    for ty in types().filter(|&ty| FileType::of(ty).is_some_and(|file| !file.halves.is_empty())) {
         let mut random = Random::new(ty as u64 + 11);
         let bytes = blocks_of(&mut random, ty, rows * k / ty.block_len(), least);
         let weights = Matrix::new(&gpu, ty, &bytes, rows, k).unwrap();
@@ -355,7 +355,7 @@ fn wide_tiles_have_the_bits_of_others() {
         gpu.tuning = tuning.within(&gpu.limits);
         let mut pipelines = Pipelines::new(&gpu);
         for (ty, k) in quantized().zip([2304, 256].into_iter().cycle()) {
-            if !Format::of(ty).unwrap().fits_wide_tiles() {
+            if !Format::of(ty).unwrap().description().fits_wide_tiles {
                 continue;
             }
             let mut random = Random::new(ty as u64 + 31);

@@ -36,7 +36,7 @@ fn norms_in_products_have_the_bits_of_norms_by_themselves() {
                     gpu.tuning.norms_in_products = 8;
                     let made = case.made(&gpu, &mut pipelines, Way::Product).unwrap();
                     assert!(made.has_bits_of(&apart), "{case:?}");
-                    let wide = (arith == Arith::Int8 && format.fits_wide_tiles())
+                    let wide = (arith == Arith::Int8 && format.description().fits_wide_tiles)
                         .then_some(Way::Many { share: 0, wide: true });
                     let ways =
                         [Way::Norm, Way::Many { share: 0, wide: false }, Way::Many { share: 2, wide: false }];

@@ -1,0 +1,288 @@
+//! Takes the blocks of files apart into streams.
+
+use super::{BLOCK, FileType, Format, Rate};
+use crate::quant::{
+    F16, GgmlType,
+    blocks::*,
+    grids::LEVELS_2,
+    groups::{Group, Grouped},
+};
+
+/// Streams under construction.
+#[derive(Clone, Debug, Default)]
+pub struct Streams(pub [Vec<u8>; 3]);
+
+impl Streams {
+    /// Whole words, as the device takes them.
+    pub fn finish(mut self) -> [Vec<u8>; 3] {
+        for stream in &mut self.0 {
+            stream.resize(stream.len().next_multiple_of(4), 0);
+        }
+        self.0
+    }
+
+    /// The same for a format that keeps nothing of them but the high plane, where `format` is one. Of four bits these are the
+    /// upper two.
+    pub fn kept_by(mut self, format: Format) -> Self {
+        if format.high_alone().is_some() {
+            if format.streams()[0] == Rate::of(8, 1) {
+                let blocks = self.0[0].as_chunks::<16>().0.iter();
+                self.0[0] =
+                    blocks.flat_map(|block| side_by_side::<2, 8>(&of_plane(block).map(|q| q >> 2))).collect();
+            }
+            self.0[1].clear();
+        }
+        self
+    }
+
+    fn high(&mut self, q: &[u8; BLOCK]) {
+        self.0[0].extend_from_slice(&plane(q));
+    }
+
+    fn low(&mut self, bytes: &[u8]) {
+        self.0[1].extend_from_slice(bytes);
+    }
+
+    fn scales(&mut self, bytes: &[u8]) {
+        self.0[2].extend_from_slice(bytes);
+    }
+}
+
+/// Four bits a weight. Word j holds weights 8j..8j+8: the first four in the low halves of its bytes, the others
+/// in the high halves.
+fn plane(q: &[u8; BLOCK]) -> [u8; 16] {
+    std::array::from_fn(|i| {
+        let first = i / 4 * 8 + i % 4;
+        q[first] & 15 | q[first + 4] << 4
+    })
+}
+
+/// The inverse of [`plane`].
+pub fn of_plane(plane: &[u8; 16]) -> [u8; BLOCK] {
+    std::array::from_fn(|i| plane[i / 8 * 4 + i % 4] >> (i % 8 / 4 * 4) & 15)
+}
+
+/// The nibbles of 16 bytes as ggml lays them: low ones first.
+fn nibbles(qs: &[u8; 16]) -> [u8; BLOCK] {
+    std::array::from_fn(|i| qs[i % 16] >> (i / 16 * 4) & 15)
+}
+/// One row of the file's blocks, appended to the streams. `factor` is what the weights are multiplied by.
+pub fn split_row(ty: GgmlType, factor: f32, row: &[u8], out: &mut Streams) {
+    assert!(factor == 1.0 || ty == GgmlType::NVFP4, "{ty} has no scales of the file's tensors");
+    let file =
+        FileType::of(ty).unwrap_or_else(|| panic!("{ty} cannot be read: checked when a model is loaded"));
+    (file.split)(row, factor, out);
+}
+
+fn blocks<B: bytemuck::Pod>(row: &[u8]) -> &[B] {
+    bytemuck::cast_slice(row)
+}
+
+/// Floats of so many bytes, padded with zeros to whole blocks.
+pub fn floats<const BYTES: usize>(row: &[u8], _: f32, out: &mut Streams) {
+    let padding = row.len().next_multiple_of(BLOCK * BYTES) - row.len();
+    let stream = &mut out.0[0];
+    stream.extend_from_slice(row);
+    stream.resize(stream.len() + padding, 0);
+}
+
+pub fn q4_0(row: &[u8], _: f32, out: &mut Streams) {
+    for b in blocks::<BlockQ4_0>(row) {
+        out.high(&nibbles(&b.qs));
+        out.scales(&b.d.0);
+    }
+}
+
+pub fn q4_1(row: &[u8], _: f32, out: &mut Streams) {
+    for b in blocks::<BlockQ4_1>(row) {
+        out.high(&nibbles(&b.qs));
+        out.scales(&[b.d.0, b.m.0].concat());
+    }
+}
+
+pub fn q5_0(row: &[u8], _: f32, out: &mut Streams) {
+    for b in blocks::<BlockQ5_0>(row) {
+        five_bits(&b.qs, b.fifth_bits(), out);
+        out.scales(&b.d.0);
+    }
+}
+
+pub fn q5_1(row: &[u8], _: f32, out: &mut Streams) {
+    for b in blocks::<BlockQ5_1>(row) {
+        five_bits(&b.qs, b.fifth_bits(), out);
+        out.scales(&[b.d.0, b.m.0].concat());
+    }
+}
+
+pub fn q8_0(row: &[u8], _: f32, out: &mut Streams) {
+    for b in blocks::<BlockQ8_0>(row) {
+        let q = b.qs.map(|q| q as u8 ^ 0x80);
+        out.high(&q.map(|q| q >> 4));
+        out.low(&plane(&q.map(|q| q & 15)));
+        out.scales(&b.d.0);
+    }
+}
+
+pub fn q2_k(row: &[u8], _: f32, out: &mut Streams) {
+    for b in blocks::<BlockQ2K>(row) {
+        for block in 0..8 {
+            let (half, shift) = (block / 4, block % 4 * 2);
+            out.high(&std::array::from_fn(|i| b.qs[half * 32 + i] >> shift & 3));
+        }
+        out.scales(&b.scales);
+        out.scales(&[b.d.0, b.dmin.0].concat());
+    }
+}
+
+pub fn q3_k(row: &[u8], _: f32, out: &mut Streams) {
+    for b in blocks::<BlockQ3K>(row) {
+        for block in 0..8 {
+            let (half, shift) = (block / 4, block % 4 * 2);
+            let q: [u8; BLOCK] = std::array::from_fn(|i| {
+                // 32 more, as Q6_K counts; 4 less, as Q3_K does.
+                28 + (b.qs[half * 32 + i] >> shift & 3 | (b.hmask[i] >> block & 1) << 2)
+            });
+            six_bits(&q, out);
+        }
+        out.scales(&std::array::from_fn::<u8, 16, _>(|sub| b.scale(sub) as u8));
+        out.scales(&b.d.to_f32().to_le_bytes());
+    }
+}
+
+pub fn q4_k(row: &[u8], _: f32, out: &mut Streams) {
+    for b in blocks::<BlockQ4K>(row) {
+        for block in 0..8 {
+            let (run, shift) = (block / 2 * 32, block % 2 * 4);
+            out.high(&std::array::from_fn(|i| b.qs[run + i] >> shift & 15));
+        }
+        out.scales(&[b.d.0, b.dmin.0].concat());
+        out.scales(&b.scales);
+    }
+}
+
+pub fn q5_k(row: &[u8], _: f32, out: &mut Streams) {
+    for b in blocks::<BlockQ5K>(row) {
+        for block in 0..8 {
+            let (run, shift) = (block / 2 * 32, block % 2 * 4);
+            let q: [u8; BLOCK] = std::array::from_fn(|i| b.qs[run + i] >> shift & 15);
+            let fifth = (0..BLOCK).fold(0, |bits, i| bits | u32::from(b.qh[i] >> block & 1) << i);
+            with_fifth(&q, fifth, out);
+        }
+        out.scales(&[b.d.0, b.dmin.0].concat());
+        out.scales(&b.scales);
+    }
+}
+
+pub fn q6_k(row: &[u8], _: f32, out: &mut Streams) {
+    for b in blocks::<BlockQ6K>(row) {
+        for block in 0..8 {
+            let (half, in_half) = (block / 4, block % 4);
+            let (low_at, low_shift) = (half * 64 + in_half % 2 * 32, in_half / 2 * 4);
+            let q: [u8; BLOCK] = std::array::from_fn(|i| {
+                b.ql[low_at + i] >> low_shift & 15 | (b.qh[half * 32 + i] >> (in_half * 2) & 3) << 4
+            });
+            six_bits(&q, out);
+        }
+        out.scales(bytemuck::cast_slice(&b.scales));
+        out.scales(&b.d.to_f32().to_le_bytes());
+    }
+}
+
+pub fn iq4_nl(row: &[u8], _: f32, out: &mut Streams) {
+    for b in blocks::<BlockIq4Nl>(row) {
+        out.high(&nibbles(&b.qs));
+        out.scales(&b.d.0);
+    }
+}
+
+pub fn iq4_xs(row: &[u8], _: f32, out: &mut Streams) {
+    for b in blocks::<BlockIq4Xs>(row) {
+        for (sub, qs) in b.qs.as_chunks::<16>().0.iter().enumerate() {
+            out.high(&nibbles(qs));
+            out.scales(&(b.d.to_f32() * f32::from(b.scale(sub))).to_le_bytes());
+        }
+    }
+}
+
+pub fn mxfp4(row: &[u8], _: f32, out: &mut Streams) {
+    for b in blocks::<BlockMxfp4>(row) {
+        out.high(&nibbles(&b.qs));
+        out.scales(&[b.e]);
+    }
+}
+
+pub fn nvfp4(row: &[u8], factor: f32, out: &mut Streams) {
+    for b in blocks::<BlockNvfp4>(row) {
+        for half in 0..2 {
+            out.high(&b.nibbles(half));
+            b.scales(half).iter().for_each(|scale| out.scales(&(scale * factor).to_le_bytes()));
+        }
+    }
+}
+
+fn groups<B: Grouped>(blocks: &[B]) -> impl Iterator<Item = Group> {
+    blocks.iter().flat_map(|block| (0..B::TYPE.block_len() / BLOCK).map(|b| block.group(b)))
+}
+
+/// As Q4_0: whole numbers from -8 to 7, under scales that are halves.
+pub fn four_bit_rows<B: Grouped>(row: &[u8], _: f32, out: &mut Streams) {
+    for Group { scale, ints, .. } in groups(blocks::<B>(row)) {
+        out.high(&ints.map(|int| (int + 8) as u8));
+        out.scales(&F16::from_f32(scale).0);
+    }
+}
+
+/// As Q6_K: whole numbers from -32 to 31, a small multiple of one scale for each sixteen.
+pub fn six_bit_rows<B: Grouped>(row: &[u8], _: f32, out: &mut Streams) {
+    for block in blocks::<B>(row) {
+        groups(std::slice::from_ref(block))
+            .for_each(|group| six_bits(&group.ints.map(|int| (int + 32) as u8), out));
+        sixteen_scales(block, out);
+    }
+}
+
+/// The levels of IQ2, by their number, and 8 more where they are negative.
+pub fn six_level_rows<B: Grouped>(row: &[u8], _: f32, out: &mut Streams) {
+    for block in blocks::<B>(row) {
+        for group in groups(std::slice::from_ref(block)) {
+            out.high(&group.ints.map(|int| {
+                let level = LEVELS_2.iter().position(|&level| level == int.unsigned_abs());
+                level.expect("a level of the format") as u8 | if int < 0 { 8 } else { 0 }
+            }));
+        }
+        sixteen_scales(block, out);
+    }
+}
+
+fn sixteen_scales<B: Grouped>(block: &B, out: &mut Streams) {
+    let of_all: Vec<Group> = groups(std::slice::from_ref(block)).collect();
+    out.scales(&of_all.iter().flat_map(|group| group.sub.map(|sub| sub as u8)).collect::<Vec<u8>>());
+    out.scales(&of_all[0].scale.to_le_bytes());
+}
+
+fn five_bits(qs: &[u8; 16], fifth: u32, out: &mut Streams) {
+    with_fifth(&nibbles(qs), fifth, out);
+}
+
+/// `low4` are the lower four of five bits; the high plane wants the upper four.
+fn with_fifth(low4: &[u8; BLOCK], fifth: u32, out: &mut Streams) {
+    out.high(&std::array::from_fn(|i| low4[i] >> 1 | ((fifth >> i & 1) as u8) << 3));
+    out.low(&side_by_side::<1, 4>(low4));
+}
+
+fn six_bits(q: &[u8; BLOCK], out: &mut Streams) {
+    out.high(&q.map(|q| q >> 2));
+    out.low(&side_by_side::<2, 8>(q));
+}
+
+/// The lowest `BITS` of each number. A word has those of as many quads as fit; its byte k those of the k-th number of each. So
+/// one shift and one mask give a quad's, a byte each.
+fn side_by_side<const BITS: usize, const BYTES: usize>(q: &[u8; BLOCK]) -> [u8; BYTES] {
+    let in_byte = 8 / BITS;
+    std::array::from_fn(|byte| {
+        let (word, k) = (byte / 4, byte % 4);
+        (0..in_byte).fold(0, |bits, quad| {
+            bits | (q[4 * (in_byte * word + quad) + k] & ((1 << BITS) - 1)) << (BITS * quad)
+        })
+    })
+}
