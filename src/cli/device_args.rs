@@ -137,9 +137,9 @@ fn parse_split(text: &str) -> Result<Split, String> {
 
 #[derive(Args, Clone, Debug)]
 pub struct SpeedArgs {
-    /// What forecasts rest on: GB a second from the GPU's memory, RAM and the file, as 1000,50,3; - for one that is
-    /// not known [default: measured]
-    #[arg(long, value_name = "VRAM,RAM,FILE", allow_hyphen_values = true, value_parser = parse_speeds)]
+    /// What forecasts rest on: GB a second from the GPU's memory, RAM and the file, and over the bus if it is said, as
+    /// 1000,50,3,12; - for one that is not known [default: measured, but for the bus]
+    #[arg(long, value_name = "VRAM,RAM,FILE[,BUS]", allow_hyphen_values = true, value_parser = parse_speeds)]
     speeds: Option<Speeds>,
     /// What forecasts rest on: the chance of a draft's first, second, third .. token to be accepted once those before it are,
     /// as 0.84,0.75,0.79; the last one holds for all that follow [default: what the mask's file promises, else what was
@@ -153,8 +153,8 @@ fn parse_chance(text: &str) -> Result<f64, String> {
     chance.ok_or_else(|| "chances from 0 to 1, as 0.84,0.75,0.79".into())
 }
 
-/// GB a second: VRAM, RAM, file.
-type Speeds = [Option<f64>; 3];
+/// GB a second: VRAM, RAM, file, bus.
+type Speeds = [Option<f64>; 4];
 
 fn parse_speeds(text: &str) -> Result<Speeds, String> {
     let one = |speed: &str| match speed.trim() {
@@ -162,14 +162,19 @@ fn parse_speeds(text: &str) -> Result<Speeds, String> {
         number => number.parse().ok().filter(|&gb: &f64| gb > 0.0 && gb.is_finite()).map(Some),
     };
     let speeds: Option<Vec<_>> = text.split(',').map(one).collect();
-    let wanted = "three numbers of GB a second, from the GPU's memory, RAM and the file: 1000,50,3";
-    speeds.and_then(|speeds| speeds.try_into().ok()).ok_or_else(|| wanted.to_string())
+    let wanted = "three numbers of GB a second, from the GPU's memory, RAM and the file, and a fourth for the bus: 1000,50,3,12";
+    let four = |mut speeds: Vec<_>| {
+        speeds.extend((speeds.len() == 3).then_some(None));
+        speeds.try_into().ok()
+    };
+    speeds.and_then(four).ok_or_else(|| wanted.to_string())
 }
 
 impl SpeedArgs {
     /// What a forecast for this machine rests on; `gguf` is a file whose disk is to be measured.
     pub fn basis(&self, threads: usize, gguf: Option<&Gguf>, acceptance: Option<Acceptance>) -> Basis {
-        let [vram, ram, file] = self.speeds.unwrap_or_default().map(|gb| gb.map(|gb| Known::given(1e9 * gb)));
+        let [vram, ram, file, bus] =
+            self.speeds.unwrap_or_default().map(|gb| gb.map(|gb| Known::given(1e9 * gb)));
         let default = Basis::default();
         let threads = if threads == 0 { Cores::here().default_threads() } else { threads };
         let ram = ram.or_else(|| speeds::of_ram(threads).ok().map(Known::measured));
@@ -178,6 +183,7 @@ impl SpeedArgs {
             vram: vram.unwrap_or(default.vram),
             ram: ram.unwrap_or(default.ram),
             file: file.unwrap_or(default.file),
+            bus: bus.unwrap_or(default.bus),
             acceptance: match &self.accept[..] {
                 [] => acceptance.unwrap_or(default.acceptance),
                 given => Acceptance::new(given, Origin::Given),
@@ -377,8 +383,9 @@ mod tests {
 
     #[test]
     fn speeds_are_three_numbers_or_dashes() {
-        assert_eq!(parse_speeds("1000,-, 2.5"), Ok([Some(1000.0), None, Some(2.5)]));
-        for bad in ["", "1,2", "1,2,3,4", "fast,1,1", "0,1,1", "-1,1,1", "inf,1,1"] {
+        assert_eq!(parse_speeds("1000,-, 2.5"), Ok([Some(1000.0), None, Some(2.5), None]));
+        assert_eq!(parse_speeds("1,2,3,25"), Ok([Some(1.0), Some(2.0), Some(3.0), Some(25.0)]));
+        for bad in ["", "1,2", "1,2,3,4,5", "fast,1,1", "0,1,1", "-1,1,1", "inf,1,1"] {
             assert!(parse_speeds(bad).unwrap_err().contains("1000,50,3"), "{bad}");
         }
     }

@@ -1,13 +1,13 @@
 //! What --dry-run prints: where things would go and what that may give, for a person or for a program.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::common;
 use crate::{
     Result,
     mask::skips::ModelId,
     placement::{
-        Acceptance, First, Place, Placement, Share, UnitSize,
+        Acceptance, First, HeadForecast, Place, Placement, Share, UnitSize,
         forecast::{COLUMNS, Forecast, Known, Prediction},
         mib,
     },
@@ -49,6 +49,7 @@ fn to_json(plans: &Plans, model: Option<ModelId>) -> Value {
     let forecast = plans.forecast();
     let speed = |speed: Known| json!({"gb_s": speed.value / 1e9, "origin": speed.origin.name()});
     let basis = &plans.basis;
+    let heads: Map<String, Value> = forecast.heads.iter().map(|of| head(&forecast, of)).collect();
     let model = model
         .map(|m| json!({"name": m.name, "arch": m.arch, "n_layer": m.n_layer, "fingerprint": m.fingerprint}));
     json!({
@@ -69,6 +70,7 @@ fn to_json(plans: &Plans, model: Option<ModelId>) -> Value {
             "whole_layers": forecast.drafting.map(|of| prediction(&forecast, &of)),
             "drafted": forecast.placed.map(|of| prediction(&forecast, &of)),
             "planes": forecast.apart.map(|of| prediction(&forecast, &of.prediction)),
+            "heads": heads,
         },
         "prompt": plans.prompt.map(|prompt| json!({
             "tokens": prompt.tokens,
@@ -136,11 +138,22 @@ fn places(placement: &Placement) -> Vec<Value> {
         .collect()
 }
 
+/// By its name, with what its acceptance rests on.
+fn head(forecast: &Forecast, of: &HeadForecast) -> (String, Value) {
+    let forecasts = json!({
+        "alone": prediction(forecast, &of.alone),
+        "in_steps": of.in_steps.map(|of| prediction(forecast, &of)),
+        "acceptance": acceptance(&of.acceptance),
+    });
+    (of.kind.key().into(), forecasts)
+}
+
 fn prediction(forecast: &Forecast, of: &Prediction) -> Value {
     let drafts = of.drafted > 0;
     json!({
         "token_ms": 1e3 * of.token,
         "draft_ms": drafts.then_some(1e3 * of.draft),
+        "verify_ms": drafts.then_some(1e3 * of.verification.total()),
         "round_ms": drafts.then_some(1e3 * of.round),
         "drafted": of.drafted,
         "tokens": of.tokens,

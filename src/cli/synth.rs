@@ -299,8 +299,8 @@ impl PlanArgs {
         }
         // Nothing is said of drafts: they may as well be by the high bits of all layers.
         let every: Vec<usize> = (0..n_layer).collect();
-        let apart = plans(by_high_bits(&every), Planes::All)?.apart;
-        Ok(plans(mask, Planes::Cheap)?.or_apart(apart))
+        let coarse = plans(by_high_bits(&every), Planes::All)?;
+        Ok(plans(mask, Planes::Cheap)?.or_apart(coarse))
     }
 }
 

@@ -75,7 +75,7 @@ fn the_70b_on_a_card_of_24_gib_is_an_object_too() {
     assert!(number(&plain["gain"]) == 1.0 && plain["drafted"] == 0);
     assert!(number(&drafted["gain"]) > 2.0 && number(&drafted["gain"]) > number(&whole["gain"]), "{plan}");
     // What makes up a round.
-    let round = number(&drafted["drafted"]) * number(&drafted["draft_ms"]) + number(&drafted["token_ms"]);
+    let round = number(&drafted["drafted"]) * number(&drafted["draft_ms"]) + number(&drafted["verify_ms"]);
     assert!((number(&drafted["round_ms"]) - round).abs() < 1e-9 * round, "{drafted}");
     let rate = 1e3 * number(&drafted["tokens"]) / round;
     assert!((number(&drafted["tok_s"]) / rate - 1.0).abs() < 1e-9);

@@ -175,6 +175,16 @@ fn a_model_that_is_not_there_is_planned_for() {
     assert!((of["draft_ms"].as_f64().unwrap() - ms(1)).abs() < 0.01, "{of}");
     assert_eq!(json["planes_acceptance"]["chances"], serde_json::json!([0.84, 0.75, 0.79, 0.78]));
     assert_eq!(json["first"], "drafted");
+    // A head alone reads nothing but itself for a draft, so all that a round takes beside that is a pass over what lies in RAM.
+    for head in ["fitted", "eagle3"] {
+        let of = &json["forecasts"]["heads"][head];
+        let number =
+            |way: &str, name: &str| of[way][name].as_f64().unwrap_or_else(|| panic!("{way} {name}: {of}"));
+        let drafts = number("alone", "drafted") * number("alone", "draft_ms");
+        assert!((number("alone", "round_ms") - drafts - number("alone", "verify_ms")).abs() < 1e-6, "{of}");
+        assert!(number("alone", "gain") > 1.3 && number("in_steps", "draft_ms") < ms(1), "{of}");
+    }
+    assert!(table.lines().any(|line| line.starts_with("the fastest is ")), "{table}");
     // A mix of formats, by the high bits of all layers and by nothing else.
     let mixed = plan.replace("q4_0", "q4_k_m");
     let mixed = String::from_utf8(synth(folder, &format!("{mixed} --coarse all")).stdout).unwrap();

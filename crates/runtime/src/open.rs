@@ -19,8 +19,8 @@ use crate::{
     kv::StateBytes,
     lora::Loras,
     placement::{
-        self, Apart, Basis, First, Place, Placement, PlacementChoice, PlacementRequest, PromptForecast, Side,
-        forecast::Forecast,
+        self, Apart, Basis, First, HeadForecast, Place, Placement, PlacementChoice, PlacementRequest,
+        PromptForecast, Side, forecast::Forecast,
     },
     plan::UnitSet,
     planned::{GpuRoom, Machine, ModelSizes, Planned, cpu_overhead, plan_ahead, rooms, vram},
@@ -96,6 +96,8 @@ pub struct Plans {
     pub drafted_first: Placement,
     /// With low planes in RAM, where drafts read no others.
     pub apart: Option<Apart>,
+    /// With heads that the model may get, where something drafts.
+    pub heads: Vec<HeadForecast>,
     /// What the choice rests on.
     pub basis: Basis,
     /// Where there are recurrent layers; the places have it too.
@@ -106,12 +108,13 @@ pub struct Plans {
 
 impl Plans {
     pub fn forecast(&self) -> Forecast {
-        Forecast::new(&self.whole_layers, &self.drafted_first, self.apart.as_ref(), self.basis)
+        let heads = self.heads.clone();
+        Forecast::new(&self.whole_layers, &self.drafted_first, self.apart.as_ref(), heads, self.basis)
     }
 
-    /// With another draft's way to have low planes in RAM beside these, which is chosen where more is expected of it.
-    pub fn or_apart(self, apart: Option<Apart>) -> Self {
-        let Some(apart) = apart else { return self };
+    /// With another draft's way to have low planes in RAM next to these, which is chosen where more is expected of it.
+    pub fn or_apart(self, other: Plans) -> Self {
+        let Plans { apart: Some(apart), heads, .. } = other else { return self };
         let basis = Basis { acceptance: apart.acceptance, ..self.basis };
         let side = Side::of(&apart.placement, &basis);
         let [whole_layers, drafted] =
@@ -124,7 +127,7 @@ impl Plans {
             }
             false => self.chosen,
         };
-        Plans { chosen, apart: Some(apart), ..self }
+        Plans { chosen, apart: Some(apart), heads, ..self }
     }
 }
 
@@ -195,10 +198,23 @@ fn plans(model: &Model, config: &ContextConfig, basis: Basis, rooms: Vec<GpuRoom
         _ if is_alone => Apart::of(&parts, &config.placement, chosen.budgets, &basis),
         _ => None,
     };
+    let heads = match config.placement.draft {
+        Some(_) => {
+            let without_draft = PlacementRequest { draft: None, ..config.placement.clone() };
+            placement::head_forecasts(
+                (model.plan.dims, &parts),
+                chosen.budgets,
+                &basis,
+                |budgets| placement::place(parts.clone(), &without_draft, budgets),
+                |budgets| Apart::of(&parts, &config.placement, budgets, &basis).filter(|_| is_alone),
+            )
+        }
+        None => Vec::new(),
+    };
     let mixers = &model.plan.mixers;
     let layout = config.kv_layout(&model.plan);
     let states = (!mixers.is_empty()).then(|| StateBytes::new(mixers.iter(), &layout));
-    Ok(Plans { chosen, whole_layers, drafted_first, apart, basis, states, prompt })
+    Ok(Plans { chosen, whole_layers, drafted_first, apart, heads, basis, states, prompt })
 }
 
 /// Is told how a model is loaded, and asked what the choice of places rests on.

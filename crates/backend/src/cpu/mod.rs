@@ -39,6 +39,7 @@ use low::LowPlanes;
 pub use low::low_plane;
 use matmul::{Packed, Planes};
 pub use offload::Bundle;
+pub use offload::LEAST_OFFLOADED;
 pub use offload::Multiplier;
 use offload::{Least, OffloadDevice};
 use ops::{Rotate, Turn};

@@ -1,9 +1,10 @@
-//! What a placement is expected to give: the time of a token, of a draft step and of a round of speculation. Of the time
-//! spent on reading weights alone, so a bound; where memory binds, a close one.
+//! What placements are expected to give, next to each other, and what that rests on. Of the time that weights take to be read
+//! and multiplied, so a bound; where memory binds, a close one.
 
 use std::fmt;
 
-use super::{Acceptance, Apart, Place, Placement, UnitSize};
+use super::{Acceptance, Apart, HeadForecast, Place, Placement, UnitSize};
+pub use super::{heads::HeadKind, rounds::Prediction};
 
 /// A number, and where it comes from.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,6 +22,8 @@ pub enum Origin {
     Promised,
     /// On a model that people trained.
     MeasuredOn(&'static str),
+    /// By those who made it.
+    Published(&'static str),
     Assumed,
 }
 
@@ -45,6 +48,7 @@ impl Origin {
             Origin::Given => "given".into(),
             Origin::Promised => "promised by the mask".into(),
             Origin::MeasuredOn(model) => format!("measured on {model}"),
+            Origin::Published(what) => format!("published for {what}"),
             Origin::Assumed => "assumed".into(),
         }
     }
@@ -68,7 +72,8 @@ pub struct Basis {
 }
 
 impl Default for Basis {
-    /// A card of the upper middle on sixteen lanes of PCIe 4, two channels of DDR5 and eight cores, a good SSD.
+    /// A card of the upper middle on sixteen lanes of PCIe 4, two channels of DDR5 and eight cores, a good SSD. A core makes 0.08e12
+    /// multiplications a second with AVX2 and 0.17e12 with AVX-512 (BENCHMARKS.md, prompts of 512 tokens).
     fn default() -> Self {
         Basis {
             vram: Known::assumed(500e9),
@@ -77,7 +82,7 @@ impl Default for Basis {
             crossing: Known::assumed(100e-6),
             bus: Known::assumed(12e9),
             gpu_products: Known::assumed(5e12),
-            cpu_products: Known::assumed(0.25e12),
+            cpu_products: Known::assumed(0.8e12),
             acceptance: Acceptance::new(&[0.75], Origin::Assumed),
         }
     }
@@ -96,53 +101,9 @@ impl Basis {
     }
 }
 
-const MOST_DRAFTED: i32 = 16;
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Prediction {
-    /// Seconds for a token, for a draft step, and for a round of `drafted` draft steps and a verification.
-    pub token: f64,
-    pub draft: f64,
-    pub round: f64,
-    pub drafted: i32,
-    /// Tokens that a round gives.
-    pub tokens: f64,
-}
-
-impl Prediction {
-    fn plain(token: f64) -> Self {
-        Prediction { token, draft: 0.0, round: token, drafted: 0, tokens: 1.0 }
-    }
-
-    pub fn tokens_per_second(&self) -> f64 {
-        self.tokens / self.round
-    }
-
-    /// Against plain decoding with the same places.
-    pub fn speedup(&self) -> f64 {
-        self.tokens_per_second() * self.token
-    }
-}
-
 impl Placement {
-    /// Seconds for so many rows through all parts, or through those that drafts run.
-    fn seconds(&self, basis: &Basis, drafting: bool, rows: usize) -> f64 {
-        let reading = self.run(drafting).map(|(part, place)| {
-            let of_one = match place {
-                Place::Vram => {
-                    part.gpu_read.of(drafting) / basis.vram.value + part.low_seconds(basis, drafting)
-                }
-                Place::Ram => part.read.of(drafting) / basis.ram.value,
-                // As it lies there, whole.
-                Place::File => part.read.of(false) / basis.file.value,
-            };
-            of_one * part.choice.map_or(1.0, |choice| choice.over_one(rows))
-        });
-        reading.sum::<f64>() + self.crossings(drafting) as f64 * basis.crossing.value
-    }
-
     /// The parts that a pass runs, or a draft's.
-    fn run(&self, drafting: bool) -> impl Iterator<Item = &(UnitSize, Place)> {
+    pub(super) fn run(&self, drafting: bool) -> impl Iterator<Item = &(UnitSize, Place)> {
         self.parts.iter().filter(move |(part, _)| !drafting || part.drafted)
     }
 
@@ -175,27 +136,9 @@ impl Placement {
             .sum()
     }
 
-    /// Tokens a second, with speculation where it pays.
-    pub fn rate(&self, basis: &Basis) -> f64 {
-        let prediction = self.predict(basis);
-        prediction.tokens_per_second().max(1.0 / prediction.token)
-    }
-
-    /// Verifying reads weights once, whatever the number of rows; of experts those that some row chose.
-    #[doc(hidden)]
-    pub fn predict(&self, basis: &Basis) -> Prediction {
-        let token = self.seconds(basis, false, 1);
-        if !self.parts.iter().any(|(part, _)| part.drafted) {
-            return Prediction::plain(token);
-        }
-        let draft = self.seconds(basis, true, 1);
-        let of = |drafted: i32| {
-            let tokens = basis.acceptance.tokens(drafted as usize);
-            let verification = self.seconds(basis, false, drafted as usize + 1);
-            Prediction { token, draft, round: f64::from(drafted) * draft + verification, drafted, tokens }
-        };
-        let best = |a: &Prediction, b: &Prediction| a.speedup().total_cmp(&b.speedup());
-        (1..=MOST_DRAFTED).map(of).max_by(best).expect("some lengths")
+    /// Whether drafts run any part.
+    pub(super) fn drafts(&self) -> bool {
+        self.parts.iter().any(|(part, _)| part.drafted)
     }
 }
 
@@ -218,7 +161,16 @@ pub struct Forecast {
     pub placed: Option<Prediction>,
     /// With high planes alone on the GPU, where that can be.
     pub apart: Option<ApartForecast>,
+    /// With heads that the model may get.
+    pub heads: Vec<HeadForecast>,
     crosses: bool,
+}
+
+/// A way to run a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Way {
+    pub name: String,
+    pub prediction: Prediction,
 }
 
 impl Forecast {
@@ -226,16 +178,17 @@ impl Forecast {
         whole_layers: &Placement,
         drafted_first: &Placement,
         apart: Option<&Apart>,
+        heads: Vec<HeadForecast>,
         basis: Basis,
     ) -> Self {
-        let drafting = whole_layers.predict(&basis);
-        let placed = drafted_first.predict(&basis);
+        let drafts = |of: &Placement| of.drafts().then(|| of.predict(&basis));
         Forecast {
             basis,
-            plain: Prediction::plain(drafting.token),
-            drafting: (drafting.drafted > 0).then_some(drafting),
-            placed: (placed.drafted > 0).then_some(placed),
+            plain: Prediction::plain(whole_layers.pass_time(&basis, false, 1)),
+            drafting: drafts(whole_layers),
+            placed: drafts(drafted_first),
             apart: apart.map(|apart| apart.forecast(basis)),
+            heads,
             crosses: apart.is_some() || whole_layers.crossings(false) + drafted_first.crossings(false) > 0,
         }
     }
@@ -244,29 +197,53 @@ impl Forecast {
     pub fn gain(&self, of: &Prediction) -> f64 {
         of.tokens_per_second() / self.plain.tokens_per_second()
     }
+
+    /// All of them, plain decoding first.
+    pub fn ways(&self) -> Vec<Way> {
+        let way = |name: String, prediction: Prediction| Way { name, prediction };
+        let mut all = vec![way("whole layers, plain".into(), self.plain)];
+        all.extend(self.drafting.map(|of| way("whole layers, drafting".into(), of)));
+        all.extend(self.placed.map(|of| way("what drafts run goes first".into(), of)));
+        all.extend(self.apart.map(|of| way("low planes in RAM".into(), of.prediction)));
+        for head in &self.heads {
+            all.push(way(format!("{} alone", head.kind.name()), head.alone));
+            all.extend(head.in_steps.map(|of| way(format!("{}, high planes", head.kind.name()), of)));
+        }
+        all
+    }
+
+    /// The fastest, and what its rounds wait for.
+    fn fastest(&self) -> String {
+        let ways = self.ways();
+        let rate = |way: &&Way| way.prediction.tokens_per_second();
+        let Way { name, prediction } =
+            ways.iter().max_by(|a, b| rate(a).total_cmp(&rate(b))).expect("plain decoding is one");
+        let drafting = prediction.drafted as f64 * prediction.draft;
+        let all = std::iter::once(("drafts", drafting)).chain(prediction.verification.named());
+        // What takes less than a hundredth decides nothing.
+        let mut waits: Vec<_> = all.filter(|(_, seconds)| *seconds > 0.01 * prediction.round).collect();
+        waits.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let waits: Vec<String> =
+            waits.into_iter().map(|(what, seconds)| format!("{what} {:.1} ms", 1e3 * seconds)).collect();
+        let tokens = match prediction.drafted {
+            0 => "a token waits".into(),
+            _ => format!("a round gives {:.2} tokens and waits", prediction.tokens),
+        };
+        format!("the fastest is {name}: {tokens} for {}", waits.join(", "))
+    }
 }
 
 /// A line for each way to run it, and what the figures rest on.
 impl fmt::Display for Forecast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |seconds: f64| format!("{:.2} ms", 1e3 * seconds);
-        let mut row = |name: &str, p: &Prediction| {
+        for Way { name, prediction: p } in self.ways() {
             let (draft, round) = match p.drafted {
                 0 => ("-".into(), "-".into()),
                 n => (ms(p.draft), format!("{n} drafted, {}", ms(p.round))),
             };
-            let (rate, gain) = (p.tokens_per_second(), self.gain(p));
-            writeln!(f, "{name:<28} {:>12} {draft:>12} {round:>24} {rate:>9.2} {gain:>6.2}", ms(p.token))
-        };
-        row("whole layers, plain", &self.plain)?;
-        if let Some(p) = &self.drafting {
-            row("whole layers, drafting", p)?;
-        }
-        if let Some(p) = &self.placed {
-            row("what drafts run goes first", p)?;
-        }
-        if let Some(of) = &self.apart {
-            row("low planes in RAM", &of.prediction)?;
+            let (rate, gain) = (p.tokens_per_second(), self.gain(&p));
+            writeln!(f, "{name:<28} {:>12} {draft:>12} {round:>24} {rate:>9.2} {gain:>6.2}", ms(p.token))?;
         }
         let Basis { vram, ram, file, crossing, acceptance, .. } = self.basis;
         let speed = |k: Known| {
@@ -280,9 +257,13 @@ impl fmt::Display for Forecast {
             write!(f, ", {acceptance}")?;
         }
         match &self.apart {
-            Some(of) if of.acceptance != acceptance => write!(f, ", by high planes {}", of.acceptance),
-            _ => Ok(()),
+            Some(of) if of.acceptance != acceptance => write!(f, ", by high planes {}", of.acceptance)?,
+            _ => {}
         }
+        for head in &self.heads {
+            write!(f, ", by {} {}", head.kind.name(), head.acceptance)?;
+        }
+        write!(f, "\n{}", self.fastest())
     }
 }
 
@@ -306,7 +287,7 @@ mod tests {
             gpu_bytes: 1000,
             read: Read { full: 1000, draft: 500 },
             gpu_read: Read { full: 800, draft: 300 },
-            work: super::super::RowWork::default(),
+            work: Default::default(),
             overhead: 0,
             drafted: true,
             choice: None,

@@ -15,9 +15,12 @@ mod choice;
 mod deal;
 #[allow(missing_docs)]
 pub mod forecast;
+mod heads;
 mod order;
+mod pass;
 mod planes;
 mod prompt;
+mod rounds;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -29,9 +32,11 @@ pub use choice::{PlacementChoice, Side};
 pub use deal::Share;
 pub use deal::{Room, place_on};
 pub use forecast::Basis;
+pub use heads::{HeadForecast, HeadKind, forecasts as head_forecasts};
+pub use pass::PassTime;
+use pass::RowWork;
 pub use planes::{Apart, ByPlanes};
 pub use prompt::PromptForecast;
-use prompt::RowWork;
 
 pub use crate::plan::{Unit, UnitSet};
 

@@ -32,13 +32,9 @@ impl UnitSize {
         self.by_planes.filter(|_| self.planes_apart).map_or(0, |of| of.low_bytes)
     }
 
-    /// Seconds that a pass spends on its low planes where it lies on the GPU.
-    pub(super) fn low_seconds(&self, basis: &Basis, drafting: bool) -> f64 {
-        let spent = |of: ByPlanes| {
-            of.low_bytes as f64 / basis.ram.value + 2.0 * of.products as f64 * basis.crossing.value
-        };
-        let by_planes = self.by_planes.filter(|of| self.planes_apart && !(drafting && of.coarse));
-        by_planes.map_or(0.0, spent)
+    /// The low planes that a pass reads where it lies on the GPU.
+    pub(super) fn low_planes(&self, drafting: bool) -> Option<ByPlanes> {
+        self.by_planes.filter(|of| self.planes_apart && !(drafting && of.coarse))
     }
 }
 

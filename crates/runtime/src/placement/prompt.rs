@@ -3,30 +3,10 @@
 
 use std::fmt;
 
-use super::{Basis, Place, Placement, Unit, UnitSize};
-
-/// What a token takes of a part, beside reading it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RowWork {
-    /// Multiplications.
-    pub products: u64,
-    /// Bytes that cross for it where the part's weights are sent to the GPU: rounded rows there, products back.
-    pub crossing: u64,
-}
-
-impl RowWork {
-    /// Of a matrix of so many rows and columns, taken so many times.
-    pub fn of(rows: usize, cols: usize, times: usize) -> Self {
-        RowWork {
-            products: (rows * cols * times) as u64,
-            crossing: ((4 * rows + cols * 3 / 2) * times) as u64,
-        }
-    }
-
-    pub fn and(self, other: RowWork) -> Self {
-        RowWork { products: self.products + other.products, crossing: self.crossing + other.crossing }
-    }
-}
+use super::{
+    Basis, Placement, Unit,
+    pass::{PassShape, part_time},
+};
 
 /// Seconds for so many tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,36 +25,10 @@ impl Placement {
                 .parts
                 .iter()
                 .filter(|(part, _)| !matches!(part.unit, Unit::Embed | Unit::Head | Unit::Ahead));
-            inner.map(|(part, place)| seconds(part, *place, &basis, tokens, streams)).sum()
+            let pass = PassShape { rows: tokens, drafting: false, streams };
+            inner.map(|(part, place)| part_time(part, *place, &basis, pass).total()).sum()
         });
         PromptForecast { tokens, by_cpu, streamed, basis }
-    }
-}
-
-fn seconds(part: &UnitSize, place: Place, basis: &Basis, tokens: usize, streams: bool) -> f64 {
-    let over_one = part.choice.map_or(1.0, |choice| choice.over_one(tokens));
-    let products = part.work.products as f64 * tokens as f64;
-    let on_gpu = products / basis.gpu_products.value;
-    let on_cpu = |read: f64| (over_one * part.read.of(false) / read).max(products / basis.cpu_products.value);
-    // Of experts those cross that some token chose.
-    let crossing_share = part.choice.map_or(1.0, |choice| choice.distinct(tokens) / choice.of as f64);
-    let from_ram = |bytes: u64, by_cpu: f64| {
-        let crossing = bytes as f64 * crossing_share + part.work.crossing as f64 * tokens as f64;
-        let streamed = crossing / basis.bus.value + on_gpu;
-        if streams { streamed.min(by_cpu) } else { by_cpu }
-    };
-    match place {
-        Place::Vram => {
-            let low = match part.low_bytes() {
-                0 => 0.0,
-                bytes => {
-                    from_ram(bytes, (bytes as f64 / basis.ram.value).max(products / basis.cpu_products.value))
-                }
-            };
-            low + on_gpu.max(over_one * part.gpu_read.of(false) / basis.vram.value)
-        }
-        Place::Ram => from_ram(part.bytes, on_cpu(basis.ram.value)),
-        Place::File => on_cpu(basis.file.value),
     }
 }
 
@@ -99,7 +53,7 @@ impl fmt::Display for PromptForecast {
 mod tests {
     use super::{
         super::{
-            Budgets, PlacementRequest,
+            Budgets, Place, PlacementRequest, RowWork, UnitSize,
             forecast::Known,
             place,
             tests::{basis, model},
@@ -152,7 +106,10 @@ mod tests {
         };
         let [bus, gpu_products, cpu_products] = [2.0, 1000.0, 10.0].map(Known::given);
         let basis = Basis { bus, gpu_products, cpu_products, ..basis([1e9, 1e9, 1.0], 0.0) };
-        let seconds = |streams| seconds(&part, Place::Ram, &basis, 3, streams);
+        let seconds = |streams| {
+            let pass = PassShape { rows: 3, drafting: false, streams };
+            part_time(&part, Place::Ram, &basis, pass).total()
+        };
         assert_eq!(seconds(false), 3.0 * 1000.0 / 10.0);
         assert_eq!(seconds(true), (350.0 + 3.0 * 10.0) / 2.0 + 3.0 * 1000.0 / 1000.0);
     }

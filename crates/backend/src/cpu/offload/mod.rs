@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-pub use worth::{TIMED_EXPERTS, rows_worth_offloading};
+pub use worth::{LEAST_OFFLOADED, TIMED_EXPERTS, rows_worth_offloading};
 
 use super::{
     matmul::{self, Acts, Mode, OutMatrix, Packed, QuantRows, Weight},

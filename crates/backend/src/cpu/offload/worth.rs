@@ -12,8 +12,9 @@ use crate::{
     },
 };
 
-/// So few rows are never worth it: the weights would cross for each pass.
-const LEAST_OFFLOADED: usize = 33;
+/// Fewer rows are never worth it: weights would cross for each pass, while the processor waits for memory and not for its
+/// arithmetic. It is half of what a tile of the other device's kernel holds.
+pub const LEAST_OFFLOADED: usize = 17;
 
 /// Rows of which the times are taken.
 const TIMED_ROWS: [usize; 2] = [64, 256];
