@@ -7,7 +7,7 @@ use super::{
     formats::{BLOCK, FileType, Format, Streams, split_row},
     ops::Binding,
     params::{MatmulParams, Params, PrepareParams},
-    pipelines::{Family, Kernel, Mode, Pipelines, Tiles, Tiling, Turns},
+    pipelines::{Bindings, Kernel, Mode, Pipelines, Tiles, Tiling, Turns},
     readback,
     record::Recorder,
     stored::words_of,
@@ -117,15 +117,15 @@ pub type Dispatch = (Kernel, Binding, [u32; 3]);
 pub fn bind<T: bytemuck::NoUninit>(
     gpu: &Gpu,
     pipelines: &Pipelines,
-    family: Family,
+    bindings: impl Into<Bindings>,
     params: &T,
     buffers: &[&wgpu::Buffer],
 ) -> Result<Binding> {
     let mut slots = Params::new(gpu, 1)?;
     let slot = slots.add(params);
     slots.flush(gpu);
-    let bindings: Vec<_> = buffers.iter().map(|b| b.as_entire_buffer_binding()).collect();
-    let group = pipelines.bind(gpu, family, slots.buffer(), &bindings);
+    let storage: Vec<_> = buffers.iter().map(|b| b.as_entire_buffer_binding()).collect();
+    let group = pipelines.bind(gpu, bindings, slots.buffer(), &storage);
     slots.release(gpu);
     Ok(Binding { group, params: slot })
 }
@@ -253,7 +253,7 @@ impl<'a> Matrix<'a> {
         how: &How,
     ) -> Result<Dispatch> {
         let params = PrepareParams { blocks: self.blocks as u32 };
-        let bound = bind(gpu, pipelines, Family::Prepare, &params, &[&x.buffer, &to.buffer])?;
+        let bound = bind(gpu, pipelines, Kernel::Prepare(how.arith), &params, &[&x.buffer, &to.buffer])?;
         let groups = [self.blocks.div_ceil(32) as u32, how.columns as u32, 1];
         Ok((Kernel::Prepare(how.arith), bound, groups))
     }
@@ -281,7 +281,7 @@ impl<'a> Matrix<'a> {
         let [high, low, factors] = self.streams.each_ref().map(|s| &s.buffer);
         let bound = |x, y| {
             let buffers = [high, low, factors, &bias.buffer, x, y];
-            bind(gpu, pipelines, Family::Matmul, &params, &buffers)
+            bind(gpu, pipelines, Bindings::MATMUL, &params, &buffers)
         };
         let (format, lanes) = (self.format, gpu.tuning.lanes(self.blocks));
         if tile {

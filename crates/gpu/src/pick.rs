@@ -6,7 +6,7 @@ use super::{
     device::Gpu,
     ops::Binding,
     params::Params,
-    pipelines::{Family, Kernel, Pipelines},
+    pipelines::{Kernel, Pipelines},
     record::Recorder,
     work::OUTPUTS_AT_ONCE,
 };
@@ -76,12 +76,12 @@ impl Picker {
         let found = gpu.buffer("the best of each span", rows * SPAN_BYTES * spans as u64, Usage::STORAGE)?;
         let best =
             gpu.buffer("the best of each row", rows * row_bytes(MOST_TOP), Usage::STORAGE | Usage::COPY_SRC)?;
-        let bind = |family, buffers: &[&wgpu::Buffer]| {
+        let bind = |kernel: Kernel, buffers: &[&wgpu::Buffer]| {
             let storage: Vec<_> = buffers.iter().map(|b| b.as_entire_buffer_binding()).collect();
-            pipelines.bind(gpu, family, params.buffer(), &storage)
+            pipelines.bind(gpu, kernel, params.buffer(), &storage)
         };
-        let find = bind(Family::Best, &[logits, &found]);
-        let join = bind(Family::BestJoin, &[logits, &found, &best]);
+        let find = bind(Kernel::Best, &[logits, &found]);
+        let join = bind(Kernel::BestJoin, &[logits, &found, &best]);
         Ok(Some(Picker { n_vocab, best, find, join, slots: HashMap::new() }))
     }
 

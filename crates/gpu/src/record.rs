@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::{
     device::Gpu,
     ops::Binding,
-    pipelines::{Family, Kernel, Pipelines},
+    pipelines::{Kernel, Pipelines},
     profile::Profile,
 };
 use crate::{Result, backend::Traffic};
@@ -135,14 +135,14 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// What a kernel of the family binds, with parameters at the beginning of `params`.
+    /// What a kernel binds, with parameters at the beginning of `params`.
     pub fn bind(
         &self,
-        family: Family,
+        kernel: Kernel,
         params: &wgpu::Buffer,
         storage: &[wgpu::BufferBinding],
     ) -> wgpu::BindGroup {
-        self.pipelines.bind(self.gpu, family, params, storage)
+        self.pipelines.bind(self.gpu, kernel, params, storage)
     }
 
     /// Has the next dispatch begin a compute pass that writes the time at its beginning and at its end.

@@ -6,7 +6,7 @@ use super::{
     device::Gpu,
     ops::{Binding, in_two},
     params::SLOT_BYTES,
-    pipelines::{Family, Kernel, Pipelines},
+    pipelines::{Kernel, Pipelines},
     record::Recorder,
     rows::{halves, turns},
     work::KvBuffers,
@@ -72,8 +72,8 @@ pub fn shift(
         let slot = cache.slot(slot);
         let values = slot.values.as_ref().unwrap_or(&cache.nothing);
         let storage = [&lists[lying.class], &by, &slot.keys, values].map(|b| b.as_entire_buffer_binding());
-        let group = recorder.bind(Family::Shift, &params, &storage);
         let kernel = Kernel::Shift { keys: cache.stored(lying.keys_only).keys };
+        let group = recorder.bind(kernel, &params, &storage);
         recorder.dispatch(kernel, &Binding { group, params: 0 }, [x, y, lying.n_kv_head as u32])?;
     }
     recorder.submit();

@@ -13,7 +13,7 @@ use super::{
     device::{Found, Gpu},
     harness::{Dispatch, bind, room, room_for},
     params::ReadParams,
-    pipelines::{Family, Kernel, Pipelines},
+    pipelines::{Kernel, Pipelines},
     readback,
     record::Recorder,
 };
@@ -81,7 +81,7 @@ fn read_all(
     groups: u64,
 ) -> Result<Dispatch> {
     let params = ReadParams { quads: (words.size() / 16) as u32 };
-    let bound = bind(gpu, pipelines, Family::Read, &params, &[words, sums])?;
+    let bound = bind(gpu, pipelines, Kernel::Read, &params, &[words, sums])?;
     Ok((Kernel::Read, bound, [groups as u32, 1, 1]))
 }
 

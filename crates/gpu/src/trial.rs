@@ -263,8 +263,7 @@ fn vouch(found: &Found, variants: Variants, directory: Option<&Path>) -> Result<
     }
     let fault = proof::fault_of(found, directory, variants, || {
         let gpu = Gpu::open_for(found, PROOF_BYTES, false, variants)?;
-        let (mut plain, mut pipelines) =
-            (Pipelines::with(&gpu, Variants::PLAIN), Pipelines::with(&gpu, variants));
+        let (mut plain, mut pipelines) = (Pipelines::with(Variants::PLAIN), Pipelines::with(variants));
         find_fault(&gpu, variants.arith, &mut plain, &mut pipelines)
     })?;
     match fault {
@@ -289,7 +288,7 @@ fn how(columns: usize, arith: Arith) -> How<'static> {
 
 /// `like`: how kernels did that are the same but for tiles.
 fn try_arith(gpu: &Gpu, variants: Variants, like: Option<&Score>) -> Result<Score> {
-    let (mut plain, mut pipelines) = (Pipelines::with(gpu, Variants::PLAIN), Pipelines::with(gpu, variants));
+    let (mut plain, mut pipelines) = (Pipelines::with(Variants::PLAIN), Pipelines::with(variants));
     if let Some(fault) = find_fault(gpu, variants.arith, &mut plain, &mut pipelines)? {
         return Ok(Score::wrong(variants, fault));
     }

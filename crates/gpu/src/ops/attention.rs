@@ -4,7 +4,7 @@ use super::{
     super::{
         formats::BLOCK,
         params::{AttendParams, RopeParams},
-        pipelines::{Family, Kernel, MOST_PREPARED_HEAD},
+        pipelines::{Kernel, MOST_PREPARED_HEAD},
         record::{MOST_WORK, Recorder},
         rows::halves,
         stored::Stored,
@@ -115,7 +115,8 @@ impl Ops {
                 whole(keys),
                 whole(values.as_ref().unwrap_or(&stage.cache.nothing)),
             ];
-            let group = stage.bind(&self.params, Family::RopeStore, &storage);
+            let kernel = Kernel::RopeStore(stage.cache.stored(spec.values_are_keys));
+            let group = stage.bind(&self.params, kernel, &storage);
             (Binding { group, params }, heads.count as u32)
         });
         stores.collect()
@@ -143,7 +144,7 @@ impl Ops {
             if whole_blocks && spec.head_dim <= MOST_PREPARED_HEAD { self.arith } else { Arith::Float };
         let bind = |kernel: Kernel, mut storage: Vec<_>, arith| {
             storage.extend((arith != Arith::Float).then(|| stage.prepared(spec.out)));
-            stage.bind(&self.params, kernel.family(), &storage)
+            stage.bind(&self.params, kernel, &storage)
         };
         let attend = |split, arith, out| {
             let kernel =

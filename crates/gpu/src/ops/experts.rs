@@ -5,7 +5,7 @@ use super::{
     super::{
         formats::{BLOCK, Format},
         params::{ChooseParams, MatmulParams, SortParams, SumParams},
-        pipelines::{Family, Kernel, Mode, numbers_of},
+        pipelines::{Bindings, Kernel, Mode, numbers_of},
         record::Recorder,
         variants::Arith,
         weights::{Joined, Numbers, To},
@@ -98,7 +98,7 @@ impl Ops {
 
     fn choice(&mut self, stage: &Stage, Of { moe, taken }: Of) -> RowStep {
         let (scores, chosen) = (stage.place(moe.scores), stage.place(moe.chosen));
-        let params = self.params.add(&ChooseParams {
+        let given = ChooseParams {
             experts: moe.n_expert as u32,
             used: taken as u32,
             scores_stride: scores.stride as u32,
@@ -116,20 +116,19 @@ impl Ops {
             renormalises: u32::from(moe.renormalise),
             scale: moe.scale,
             weights_at: moe.n_used as u32,
-        });
+        };
         let vector = |id: Option<WeightId>| match id {
             Some(id) => stage.weights.numbers(Numbers::Vector(id)),
             None => stage.weights.binding(stage.weights.nothing),
         };
         let (bias, factors) = (vector(moe.choice_bias), vector(moe.expert_scale));
         let storage = [stage.room(moe.scores), bias, factors, stage.room(moe.chosen)];
-        let bound = Binding { group: stage.bind(&self.params, Family::Choose, &storage), params };
-        RowStep { kernel: Kernel::Choose, bound, groups: 1 }
+        self.row_step(stage, Kernel::Choose, &given, &storage, 1)
     }
 
     fn experts_sum(&mut self, stage: &Stage, Of { moe, taken }: Of) -> RowStep {
         let to = stage.place(moe.dst);
-        let params = self.params.add(&SumParams {
+        let given = SumParams {
             width: to.width as u32,
             used: taken as u32,
             result_stride: (stage.place(moe.results).stride / moe.n_used) as u32,
@@ -138,10 +137,9 @@ impl Ops {
             dst_first: to.column as u32,
             adds: u32::from(moe.add),
             weights_at: moe.n_used as u32,
-        });
+        };
         let storage = [moe.results, moe.chosen, moe.dst].map(|buf| stage.room(buf));
-        let bound = Binding { group: stage.bind(&self.params, Family::ExpertsSum, &storage), params };
-        RowStep { kernel: Kernel::ExpertsSum, bound, groups: to.width.div_ceil(AT_ONCE) as u32 }
+        self.row_step(stage, Kernel::ExpertsSum, &given, &storage, to.width.div_ceil(AT_ONCE))
     }
 
     fn sorting(&mut self, stage: &Stage, Of { moe, taken }: Of) -> Binding {
@@ -155,7 +153,7 @@ impl Ops {
         });
         let rows = stage.rows.rows.as_entire_buffer_binding();
         let storage = [rows, stage.room(moe.chosen), sorted(stage)];
-        Binding { group: stage.bind(&self.params, Family::ExpertsSort, &storage), params }
+        Binding { group: stage.bind(&self.params, Kernel::ExpertsSort, &storage), params }
     }
 
     fn matrices(&mut self, stage: &Stage, joined: &Joined, Of { moe, taken }: Of) -> ExpertMatmul {
@@ -198,7 +196,7 @@ impl Ops {
             let storage = [high, low, scales, bias, x(), out.clone()];
             let bind = |by| {
                 let storage = [&storage[..], &[by]].concat();
-                Binding { group: stage.bind(&self.params, Family::ExpertMatmul, &storage), params }
+                Binding { group: stage.bind(&self.params, Bindings::EXPERT_MATMUL, &storage), params }
             };
             Part { by_pair: bind(stage.room(moe.chosen)), by_tile: bind(sorted(stage)) }
         });

@@ -5,7 +5,7 @@ use super::{
     super::{
         layout::Place,
         params::{ConvolveParams, ScanParams},
-        pipelines::{Family, Kernel},
+        pipelines::Kernel,
         record::Recorder,
         states::{ScanShape, Slab},
         weights::Numbers,
@@ -128,16 +128,18 @@ impl Ops {
         let taps = stage.weights.numbers(Numbers::taps(conv));
         let storage = [runs(), stage.room(conv.src), taps, slabs(), stage.room(conv.dst)];
         let params = self.params.add(&convolve_params(id.0, spec, &places));
-        let convolve = Binding { group: stage.bind(&self.params, Family::Convolve, &storage), params };
+        let convolve =
+            Binding { group: stage.bind(&self.params, Kernel::Convolve { again: false }, &storage), params };
         let scan = spec.scan.map(|scan| {
             let numbers = stage.weights.numbers(Numbers::of_scan(&scan));
             let [x, step, beta, out] = [conv.dst, step, beta, out].map(|buf| stage.room(buf));
             let params = self.params.add(&scan_params(id.0, spec, &scan, &places));
             let storage = [runs(), x, step, beta, numbers, slabs(), out];
-            let bound = Binding { group: stage.bind(&self.params, Family::Scan, &storage), params };
             let ScanShape { lanes, groups } = ScanShape::of(&scan);
-            let gated_delta = matches!(scan.kind, ScanKind::GatedDelta { .. });
-            ScanStep { bound, gated_delta, lanes: lanes as u32, groups: (scan.n_head * groups) as u32 }
+            let (gated_delta, lanes) = (matches!(scan.kind, ScanKind::GatedDelta { .. }), lanes as u32);
+            let kernel = Kernel::Scan { gated_delta, lanes, again: false };
+            let bound = Binding { group: stage.bind(&self.params, kernel, &storage), params };
+            ScanStep { bound, gated_delta, lanes, groups: (scan.n_head * groups) as u32 }
         });
         let channel_groups = conv.channels.div_ceil(CHANNELS) as u32;
         self.mixers.insert(id, Mixer { convolve, channel_groups, scan });

@@ -25,7 +25,7 @@ use super::{
     device::Gpu,
     layout::Place,
     params::Params,
-    pipelines::{Family, Kernel, Pipelines},
+    pipelines::{Bindings, Kernel, Pipelines},
     record::Recorder,
     rows::RowData,
     states::StateStore,
@@ -116,8 +116,13 @@ pub struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    fn bind(&self, params: &Params, family: Family, storage: &[wgpu::BufferBinding]) -> wgpu::BindGroup {
-        self.pipelines.bind(self.gpu, family, params.buffer(), storage)
+    fn bind(
+        &self,
+        params: &Params,
+        bindings: impl Into<Bindings>,
+        storage: &[wgpu::BufferBinding],
+    ) -> wgpu::BindGroup {
+        self.pipelines.bind(self.gpu, bindings, params.buffer(), storage)
     }
 
     /// Where a buffer lies.
@@ -236,6 +241,20 @@ impl Ops {
         }
         ops.bind_unscaled(stage, held);
         ops
+    }
+
+    /// A kernel with parameters of its own, in so many workgroups for each row.
+    fn row_step<T: bytemuck::NoUninit>(
+        &mut self,
+        stage: &Stage,
+        kernel: Kernel,
+        given: &T,
+        storage: &[wgpu::BufferBinding],
+        groups: usize,
+    ) -> RowStep {
+        let params = self.params.add(given);
+        let bound = Binding { group: stage.bind(&self.params, kernel, storage), params };
+        RowStep { kernel, bound, groups: groups as u32 }
     }
 
     /// An operation that is made at load by itself: attention is made by `prepare`, and products are joined.

@@ -5,7 +5,7 @@ use super::{
     super::{
         formats::{BLOCK, Format},
         params::MatmulParams,
-        pipelines::{FEW_ROWS, Family, Kernel},
+        pipelines::{Bindings, FEW_ROWS, Kernel},
         record::Recorder,
         variants::Arith,
         work::{TILE_ROWS, heads_apart, padded},
@@ -83,7 +83,7 @@ impl Ops {
             let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
             let nothing = stage.weights.binding(stage.weights.nothing);
             let storage = [high, low, scales, nothing, x(), stage.room(dst)];
-            let group = stage.bind(&self.params, Family::Matmul, &storage);
+            let group = stage.bind(&self.params, Bindings::MATMUL, &storage);
             (Binding { group, params }, (part.rows / rows) as u32)
         });
         let parts = parts.collect();

@@ -4,7 +4,7 @@ use super::{
     super::{
         formats::{BLOCK, Format},
         params::{ActivateParams, MatmulParams, PrepareParams},
-        pipelines::{Curve, FEW_ROWS, Family, Kernel, Mode, Tiles, Tiling, Turns, numbers_of},
+        pipelines::{Bindings, Curve, FEW_ROWS, Kernel, Mode, Tiles, Tiling, Turns, numbers_of},
         record::Recorder,
         variants::Arith,
         weights::{Joined, Matrix, MatrixPart, To},
@@ -106,7 +106,7 @@ impl Ops {
                 .map(|(part, Part { bound, .. })| {
                     let mut storage = self.matmul_storage(stage, joined, part, x(), &out);
                     storage.push(stage.prepared(dst));
-                    let group = stage.bind(&self.params, Family::MatmulPrepared, &storage);
+                    let group = stage.bind(&self.params, Bindings::MATMUL_PREPARED, &storage);
                     Binding { group, params: bound.params }
                 })
                 .collect()
@@ -140,11 +140,10 @@ impl Ops {
         let To::Beside(dst) = joined.to else { return None };
         let stride = stage.place(dst).stride;
         let numbers = numbers_of(joined.activation);
-        let params = self.params.add(&ActivateParams { numbers, count: stride as u32 });
+        let given = ActivateParams { numbers, count: stride as u32 };
         let storage = [stage.beside(), stage.room(dst)];
-        let bound = Binding { group: stage.bind(&self.params, Family::Activate, &storage), params };
         let kernel = Kernel::Activate(Curve::of(joined.activation));
-        Some(RowStep { kernel, bound, groups: stride.div_ceil(AT_ONCE) as u32 })
+        Some(self.row_step(stage, kernel, &given, &storage, stride.div_ceil(AT_ONCE)))
     }
 
     pub(super) fn add_preparer(&mut self, stage: &Stage, src: Buf, arith: Arith) {
@@ -164,10 +163,9 @@ impl Ops {
         storage: [wgpu::BufferBinding; 2],
         stride: usize,
     ) -> RowStep {
-        let blocks = (stride / BLOCK) as u32;
-        let params = self.params.add(&PrepareParams { blocks });
-        let bound = Binding { group: stage.bind(&self.params, Family::Prepare, &storage), params };
-        RowStep { kernel: Kernel::Prepare(arith), bound, groups: blocks.div_ceil(32) }
+        let blocks = stride / BLOCK;
+        let given = PrepareParams { blocks: blocks as u32 };
+        self.row_step(stage, Kernel::Prepare(arith), &given, &storage, blocks.div_ceil(32))
     }
 
     /// `lows`: with sums of the low plane as summands, which have the biases.
@@ -199,7 +197,7 @@ impl Ops {
                 let buffer = stage.work.lows.as_ref().expect("made for such a matrix");
                 storage[3] = wgpu::BufferBinding { buffer, offset: 4 * part.first_row as u64, size: None };
             }
-            Binding { group: stage.bind(&self.params, Family::Matmul, &storage), params }
+            Binding { group: stage.bind(&self.params, Bindings::MATMUL, &storage), params }
         };
         let sums = || stage.work.lane_sums.as_entire_buffer_binding();
         Part {

@@ -6,11 +6,11 @@ use super::{
             AddParams, CapParams, EmbedParams, MultiplyParams, NormGroupsParams, NormParams, ScaleParams,
             TakeParams,
         },
-        pipelines::{Curve, Family, Kernel, numbers_of},
+        pipelines::{Curve, Kernel, numbers_of},
         variants::Arith,
         weights::{Numbers, plain_norm},
     },
-    AT_ONCE, Binding, Ops, RowStep, Stage,
+    AT_ONCE, Ops, RowStep, Stage,
 };
 use crate::plan::{Activation, Buf, EmbedBy, Norm, NormKind, Op, Parts, WeightId};
 
@@ -46,7 +46,7 @@ impl Ops {
         let matrix = &stage.weights.matrices[&table];
         let x_stride = (stage.place(dst).stride / 4) as u32;
         let parts = matrix.parts.iter().map(|part| {
-            let params = self.params.add(&EmbedParams {
+            let given = EmbedParams {
                 first: part.first_row as u32,
                 count: part.rows as u32,
                 blocks: matrix.blocks as u32,
@@ -54,12 +54,17 @@ impl Ops {
                 picks_at: stage.rows.sections.picks(by) as u32,
                 scale,
                 adds: u32::from(add),
-            });
+            };
             let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
             let rows = stage.rows.rows.as_entire_buffer_binding();
             let storage = [high, low, scales, rows, stage.room(dst)];
-            let bound = Binding { group: stage.bind(&self.params, Family::Embed, &storage), params };
-            RowStep { kernel: Kernel::Embed(matrix.format), bound, groups: x_stride.div_ceil(32) }
+            self.row_step(
+                stage,
+                Kernel::Embed(matrix.format),
+                &given,
+                &storage,
+                x_stride.div_ceil(32) as usize,
+            )
         });
         parts.collect()
     }
@@ -85,7 +90,7 @@ impl Ops {
         let len = if group == 0 { from.width } else { group };
         let numbers = Numbers::of_norm(stage.model, norm, len);
         let factors = numbers.factors();
-        let params = self.params.add(&NormGroupsParams {
+        let given = NormGroupsParams {
             len: len as u32,
             src_stride: from.stride as u32,
             src_first: from.column as u32,
@@ -98,15 +103,14 @@ impl Ops {
             adds: u32::from(add),
             listed,
             list_at,
-        });
+        };
         let inside = from.room == to.room;
         let kernel = Kernel::NormGroups { inside };
         let mut storage = vec![rows, stage.weights.numbers(numbers), stage.room(dst)];
         if !inside {
             storage.insert(2, stage.room(src));
         }
-        let bound = Binding { group: stage.bind(&self.params, kernel.family(), &storage), params };
-        RowStep { kernel, bound, groups: (from.width / len) as u32 }
+        self.row_step(stage, kernel, &given, &storage, from.width / len)
     }
 
     /// By the fast kernel; also as products of this kind want the rows.
@@ -119,14 +123,14 @@ impl Ops {
         arith: Arith,
     ) -> RowStep {
         let place = stage.place(src);
-        let params = self.params.add(&NormParams {
+        let given = NormParams {
             dim: place.width as u32,
             stride: (place.stride / 4) as u32,
             eps,
             listed: u32::from(list_at.is_some()),
             list_at: list_at.unwrap_or(0) as u32,
             zero: 0,
-        });
+        };
         let rows = stage.rows.rows.as_entire_buffer_binding();
         let weight = stage.weights.numbers(Numbers::Vector(weight));
         let mut storage = vec![rows, weight, stage.room(src), stage.room(dst)];
@@ -134,8 +138,7 @@ impl Ops {
             storage.push(stage.prepared(dst));
         }
         let kernel = Kernel::Norm(arith);
-        let bound = Binding { group: stage.bind(&self.params, kernel.family(), &storage), params };
-        RowStep { kernel, bound, groups: 1 }
+        self.row_step(stage, kernel, &given, &storage, 1)
     }
 
     pub(super) fn multiply(
@@ -146,7 +149,7 @@ impl Ops {
         column: usize,
     ) -> RowStep {
         let (to, from) = (stage.place(dst), stage.place(by));
-        let params = self.params.add(&MultiplyParams {
+        let given = MultiplyParams {
             f_numbers: numbers_of(f),
             g_numbers: numbers_of(g),
             width: to.width as u32,
@@ -154,11 +157,10 @@ impl Ops {
             dst_first: to.column as u32,
             by_stride: from.stride as u32,
             by_first: (from.column + column) as u32,
-        });
+        };
         let kernel = Kernel::Multiply { f: Curve::of(f), g: Curve::of(g) };
         let storage = [stage.room(by), stage.room(dst)];
-        let bound = Binding { group: stage.bind(&self.params, Family::Multiply, &storage), params };
-        RowStep { kernel, bound, groups: to.width.div_ceil(AT_ONCE) as u32 }
+        self.row_step(stage, kernel, &given, &storage, to.width.div_ceil(AT_ONCE))
     }
 
     pub(super) fn add(
@@ -171,7 +173,7 @@ impl Ops {
     ) -> RowStep {
         let (from, to) = (stage.place(src), stage.place(dst));
         let by = gate.map_or(from, |gate| stage.place(gate));
-        let params = self.params.add(&AddParams {
+        let given = AddParams {
             width: to.width as u32,
             src_stride: from.stride as u32,
             src_first: from.column as u32,
@@ -181,10 +183,9 @@ impl Ops {
             gated: u32::from(gate.is_some()),
             gate_stride: by.stride as u32,
             gate_first: by.column as u32,
-        });
+        };
         let storage = [stage.room(src), stage.room(gate.unwrap_or(src)), stage.room(dst)];
-        let bound = Binding { group: stage.bind(&self.params, Family::Add, &storage), params };
-        RowStep { kernel: Kernel::Add, bound, groups: to.width.div_ceil(AT_ONCE) as u32 }
+        self.row_step(stage, Kernel::Add, &given, &storage, to.width.div_ceil(AT_ONCE))
     }
 
     /// The first `taken` numbers of so many parts of a row.
@@ -197,7 +198,7 @@ impl Ops {
         to: Taken,
     ) -> RowStep {
         let place = stage.place(src);
-        let params = self.params.add(&TakeParams {
+        let given = TakeParams {
             parts: parts as u32,
             taken: taken as u32,
             each: to.each as u32,
@@ -207,28 +208,31 @@ impl Ops {
             dst_stride: to.stride as u32,
             dst_first: to.first as u32,
             dst_every: to.every as u32,
-        });
-        let bound =
-            Binding { group: stage.bind(&self.params, Family::Take, &[stage.room(src), to.room]), params };
-        RowStep { kernel: Kernel::Take, bound, groups: (parts * to.each).div_ceil(AT_ONCE) as u32 }
+        };
+        self.row_step(
+            stage,
+            Kernel::Take,
+            &given,
+            &[stage.room(src), to.room],
+            (parts * to.each).div_ceil(AT_ONCE),
+        )
     }
 
     pub(super) fn scale(&mut self, stage: &Stage, buf: Buf, by: f32) -> RowStep {
         let place = stage.place(buf);
-        let params = self.params.add(&ScaleParams {
+        let given = ScaleParams {
             width: place.width as u32,
             stride: place.stride as u32,
             first: place.column as u32,
             by,
-        });
-        let bound = Binding { group: stage.bind(&self.params, Family::Change, &[stage.room(buf)]), params };
-        RowStep { kernel: Kernel::Scale, bound, groups: place.width.div_ceil(AT_ONCE) as u32 }
+        };
+        self.row_step(stage, Kernel::Scale, &given, &[stage.room(buf)], place.width.div_ceil(AT_ONCE))
     }
 
     /// Multiplies each row with what it has of an adapter.
     pub(super) fn weigh(&mut self, stage: &Stage, buf: Buf, adapter: usize) -> RowStep {
         let (to, sections) = (stage.place(buf), &stage.rows.sections);
-        let params = self.params.add(&MultiplyParams {
+        let given = MultiplyParams {
             f_numbers: numbers_of(None),
             g_numbers: numbers_of(None),
             width: to.width as u32,
@@ -236,11 +240,10 @@ impl Ops {
             dst_first: to.column as u32,
             by_stride: sections.thin_width() as u32,
             by_first: sections.scales(adapter) as u32,
-        });
+        };
         let kernel = Kernel::Multiply { f: Curve::of(None), g: Curve::of(None) };
         let storage = [stage.rows.rows.as_entire_buffer_binding(), stage.room(buf)];
-        let bound = Binding { group: stage.bind(&self.params, Family::Multiply, &storage), params };
-        RowStep { kernel, bound, groups: to.width.div_ceil(AT_ONCE) as u32 }
+        self.row_step(stage, kernel, &given, &storage, to.width.div_ceil(AT_ONCE))
     }
 
     /// What becomes of logits, if anything does.
@@ -249,8 +252,7 @@ impl Ops {
             return None;
         }
         let n_vocab = stage.model.plan.dims.n_vocab;
-        let params = self.params.add(&CapParams { count: n_vocab as u32, scale, cap: cap.unwrap_or(0.0) });
-        let bound = Binding { group: stage.bind(&self.params, Family::Change, &[stage.logits()]), params };
-        Some(RowStep { kernel: Kernel::Cap, bound, groups: n_vocab.div_ceil(AT_ONCE) as u32 })
+        let given = CapParams { count: n_vocab as u32, scale, cap: cap.unwrap_or(0.0) };
+        Some(self.row_step(stage, Kernel::Cap, &given, &[stage.logits()], n_vocab.div_ceil(AT_ONCE)))
     }
 }

@@ -4,7 +4,7 @@
 use super::{
     super::{
         params::MatmulParams,
-        pipelines::{FEW_ROWS, Family, Kernel},
+        pipelines::{Bindings, FEW_ROWS, Kernel},
         record::Recorder,
         stored::Stored,
         work::Slot,
@@ -43,7 +43,7 @@ impl Ops {
         spec: &AttnSpec,
     ) -> AtOnce {
         let stored = stage.cache.stored(spec.values_are_keys);
-        if !Family::StoreRows.fits(&stage.gpu.limits) || !is_plain(stage, spec, stored) {
+        if !Bindings::STORE_ROWS.fits(&stage.gpu.limits) || !is_plain(stage, spec, stored) {
             return AtOnce::default();
         }
         let heads = heads_of(spec);
@@ -143,7 +143,7 @@ impl Ops {
                 whole(keys),
                 whole(values),
             ];
-            Binding { group: stage.bind(params, Family::StoreRows, &storage), params: params_at }
+            Binding { group: stage.bind(params, Bindings::STORE_ROWS, &storage), params: params_at }
         });
         bounds.collect()
     }

@@ -9,7 +9,7 @@ use super::{
     super::{
         formats::{BLOCK, Format},
         params::{MatmulParams, NormUnscaledParams},
-        pipelines::{Family, Kernel, Mode},
+        pipelines::{Bindings, Kernel, Mode},
         record::Recorder,
         variants::Arith,
         weights::{Numbers, plain_norm},
@@ -124,8 +124,9 @@ impl Ops {
             let params = self.params.add(&NormUnscaledParams { stride, eps, per_number, zero: 0 });
             let weight = stage.weights.numbers(Numbers::Vector(weight_id));
             let storage = [weight.clone(), stage.room(src), stage.prepared(dst)];
-            let bound = Binding { group: stage.bind(&self.params, Family::NormUnscaled, &storage), params };
-            let before = self.unscaled.norms[&At::of(norm)].before;
+            let Folded { before, lanes, .. } = self.unscaled.norms[&At::of(norm)];
+            let kernel = Kernel::NormUnscaled { arith: self.arith, lanes, whole: false };
+            let bound = Binding { group: stage.bind(&self.params, kernel, &storage), params };
             let floats = self.norm_of_rows(stage, (weight_id, eps), (src, dst), None, Arith::Float);
             let mut parts = Vec::new();
             let Ops { matmuls, params, .. } = self;
@@ -146,8 +147,10 @@ impl Ops {
                         weight.clone(),
                         stage.prepared(dst),
                     ];
-                    parts
-                        .push(Binding { group: stage.bind(params, Family::AddRows, &storage), params: slot });
+                    parts.push(Binding {
+                        group: stage.bind(params, Bindings::ADD_ROWS, &storage),
+                        params: slot,
+                    });
                 }
             }
             let folded = self.unscaled.norms.get_mut(&At::of(norm)).expect("it is there");

@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn what_comes_next_is_made_from_its_end_on_and_before_the_rest() {
         let Some(gpu) = gpu("what_comes_next_is_made_from_its_end_on_and_before_the_rest") else { return };
-        let maker = Arc::new(Maker::new(&gpu, Variants::PLAIN));
+        let maker = Arc::new(Maker::new(Variants::PLAIN));
         let background = Background::new(&Arc::new(gpu), &maker);
         // Nothing is made any more.
         background.shared.work().has_ended = true;
@@ -217,7 +217,7 @@ mod tests {
             Kernel::MatmulRows { columns: 3, .. } => format!("{text}\nfn wrong() -> f32 {{ return 1u; }}"),
             _ => text,
         };
-        let edited = Pipelines::edited(&gpu, Variants::PLAIN, Some(broken));
+        let edited = Pipelines::edited(Variants::PLAIN, Some(broken));
         let mut pipelines = edited.in_background(&gpu).with_other_columns();
         pipelines.get(&gpu, product(1)).unwrap();
         pipelines.settle();
@@ -233,8 +233,8 @@ mod tests {
     fn the_end_waits_for_what_is_being_made_and_not_for_all() {
         let Some(gpu) = gpu("the_end_waits_for_what_is_being_made_and_not_for_all") else { return };
         let gpu = Arc::new(gpu);
-        let all = Kernel::all().into_iter().filter(|kernel| kernel.family().fits(&gpu.limits));
-        let maker = Arc::new(Maker::new(&gpu, Variants::PLAIN));
+        let all = Kernel::all().into_iter().filter(|kernel| kernel.bindings().fits(&gpu.limits));
+        let maker = Arc::new(Maker::new(Variants::PLAIN));
         let background = Background::new(&gpu, &maker);
         background.want(all, Turn::Last);
         thread::sleep(Duration::from_millis(50));

@@ -48,7 +48,7 @@ impl Kernel {
             all.push(Kernel::Convolve { again });
             all.extend([false, true].map(|gated_delta| Kernel::Scan { gated_delta, lanes: 8, again }));
         }
-        for &curve in Curve::ALL {
+        for curve in Curve::ALL {
             all.push(Kernel::Activate(curve));
             all.push(Kernel::Multiply { f: curve, g: Curve::Sigmoid });
         }

@@ -1,9 +1,6 @@
-//! Which kernels there are, what they bind, and the constants that specialise their texts.
+//! Which kernels there are. What there is to say of each is in `table.rs`.
 
-use super::{
-    super::{formats::Format, stored::Stored, variants::Arith},
-    Tuning,
-};
+use super::super::{formats::Format, stored::Stored, variants::Arith};
 use crate::{kv_type::KvType, plan::Activation};
 
 /// Heads of more numbers are not prepared for products where they are made: there is no room for them.
@@ -11,21 +8,6 @@ pub const MOST_PREPARED_HEAD: usize = 512;
 
 /// Up to so many rows the weights are read once for all of them, by a kernel for each number of rows.
 pub const FEW_ROWS: usize = 8;
-
-/// Threads that make a row's choice of experts; with few of them Mesa's llvmpipe ends the loops over many experts early.
-const CHOOSERS: u32 = 64;
-
-/// An enumeration, and a list of all that it has.
-macro_rules! with_all {
-    ($(#[$of_all:meta])* pub enum $name:ident { $($(#[$of_one:meta])* $one:ident,)* }) => {
-        $(#[$of_all])*
-        pub enum $name { $($(#[$of_one])* $one,)* }
-
-        impl $name {
-            pub(super) const ALL: &[$name] = &[$($name::$one,)*];
-        }
-    };
-}
 
 /// What becomes of a matrix product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,7 +21,7 @@ pub enum Mode {
 
 impl Mode {
     /// What finish.wgsl calls it.
-    fn number(self) -> f64 {
+    pub(super) fn number(self) -> f64 {
         match self {
             Mode::Store => 0.0,
             Mode::Add => 1.0,
@@ -47,35 +29,31 @@ impl Mode {
             Mode::Activate(_) => 3.0,
         }
     }
-
-    fn constants(self) -> impl Iterator<Item = (&'static str, f64)> {
-        let curve = match self {
-            Mode::Store | Mode::Add => None,
-            Mode::Gate(curve) | Mode::Activate(curve) => Some(("ACTIVATION", curve.number())),
-        };
-        [("MODE", self.number())].into_iter().chain(curve)
-    }
 }
 
-with_all! {
-    /// An activation without its numbers.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub enum Curve {
-        Silu,
-        Gelu,
-        ReluSquared,
-        Sigmoid,
-        ClampedSwiglu,
-        Xielu,
-        /// Its argument.
-        Line,
-    }
+/// An activation without its numbers, in the order of their numbers in activation.wgsl.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Curve {
+    Silu,
+    Gelu,
+    ReluSquared,
+    Sigmoid,
+    ClampedSwiglu,
+    Xielu,
+    /// Its argument.
+    Line,
 }
 
 impl Curve {
+    #[cfg(test)]
+    pub(super) const ALL: [Curve; 7] = {
+        use Curve::*;
+        [Silu, Gelu, ReluSquared, Sigmoid, ClampedSwiglu, Xielu, Line]
+    };
+
     /// What activation.wgsl calls it.
-    fn number(self) -> f64 {
-        Curve::ALL.iter().position(|&curve| curve == self).expect("all are there") as f64
+    pub(super) fn number(self) -> f64 {
+        f64::from(self as u8)
     }
 
     pub fn of(activation: Option<Activation>) -> Self {
@@ -262,92 +240,6 @@ pub enum Kernel {
     Read,
 }
 
-with_all! {
-    /// Sets of bindings; kernels of one family can share bind groups.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub enum Family {
-        Embed,
-        Norm,
-        NormPrepared,
-        NormUnscaled,
-        Matmul,
-        MatmulPrepared,
-        AddRows,
-        StoreRows,
-        ExpertMatmul,
-        Choose,
-        ExpertsSort,
-        ExpertsSum,
-        Prepare,
-        Activate,
-        NormGroups,
-        NormInside,
-        Multiply,
-        Add,
-        Take,
-        /// Of one buffer that is changed.
-        Change,
-        RopeStore,
-        Attend,
-        AttendPrepared,
-        AttendJoin,
-        AttendJoinPrepared,
-        Convolve,
-        Scan,
-        Best,
-        BestJoin,
-        Shift,
-        Read,
-    }
-}
-
-impl Family {
-    /// After the parameters at binding 0, a letter for each storage buffer: read or written. Prepared rows come last.
-    pub fn storage(self) -> &'static str {
-        match self {
-            Family::Embed => "rrrrw",
-            Family::Norm => "rrrw",
-            Family::NormPrepared => "rrrww",
-            Family::NormUnscaled => "rrw",
-            Family::Matmul => "rrrrrw",
-            Family::MatmulPrepared => "rrrrrww",
-            Family::AddRows => "rrrrrwrw",
-            Family::StoreRows => "rrrrrwrrww",
-            Family::Prepare
-            | Family::Activate
-            | Family::Multiply
-            | Family::Take
-            | Family::Best
-            | Family::Read => "rw",
-            Family::ExpertMatmul => "rrrrrwr",
-            Family::NormGroups | Family::Choose => "rrrw",
-            Family::NormInside | Family::Add | Family::BestJoin => "rrw",
-            Family::ExpertsSort | Family::ExpertsSum => "rrw",
-            Family::Change => "w",
-            Family::RopeStore => "rrrrrwww",
-            Family::Attend => "rrrrrrw",
-            Family::AttendPrepared => "rrrrrrww",
-            Family::AttendJoin => "rrrw",
-            Family::AttendJoinPrepared => "rrrww",
-            Family::Convolve => "rrrww",
-            Family::Scan => "rrrrrww",
-            Family::Shift => "rrww",
-        }
-    }
-
-    /// Whether the device binds so many buffers; what all kernels but a few need was asked of it when it was found.
-    pub fn fits(self, limits: &wgpu::Limits) -> bool {
-        self.storage().len() as u32 <= limits.max_storage_buffers_per_shader_stage
-    }
-}
-
-impl Arith {
-    /// The family of a kernel that may prepare what it makes for products.
-    fn family(self, as_it_is: Family, prepared: Family) -> Family {
-        if self == Arith::Float { as_it_is } else { prepared }
-    }
-}
-
 /// What the kernels for a few rows have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct FewRows {
@@ -393,154 +285,5 @@ impl Kernel {
             kernel
         };
         (1..=FEW_ROWS as u32).map(with).filter(move |&kernel| kernel != self)
-    }
-
-    pub fn family(self) -> Family {
-        match self {
-            Kernel::Embed(_) => Family::Embed,
-            Kernel::Norm(arith) => arith.family(Family::Norm, Family::NormPrepared),
-            Kernel::NormUnscaled { .. } => Family::NormUnscaled,
-            Kernel::GateRows { .. } => Family::MatmulPrepared,
-            Kernel::AddRows { .. } => Family::AddRows,
-            Kernel::StoreRows { .. } => Family::StoreRows,
-            Kernel::MatmulRows { .. }
-            | Kernel::MatmulTile { .. }
-            | Kernel::MatmulWide { .. }
-            | Kernel::MatmulJoin { .. }
-            | Kernel::HeadRows { .. }
-            | Kernel::HeadTile { .. } => Family::Matmul,
-            Kernel::ExpertRows { .. } | Kernel::ExpertTile { .. } => Family::ExpertMatmul,
-            Kernel::Choose => Family::Choose,
-            Kernel::ExpertsSort => Family::ExpertsSort,
-            Kernel::ExpertsSum => Family::ExpertsSum,
-            Kernel::Prepare(_) => Family::Prepare,
-            Kernel::Activate(_) => Family::Activate,
-            Kernel::NormGroups { inside: false } => Family::NormGroups,
-            Kernel::NormGroups { inside: true } => Family::NormInside,
-            Kernel::Multiply { .. } => Family::Multiply,
-            Kernel::Add => Family::Add,
-            Kernel::Take => Family::Take,
-            Kernel::Scale | Kernel::Cap => Family::Change,
-            Kernel::RopeStore(_) => Family::RopeStore,
-            Kernel::Attend { arith, .. } => arith.family(Family::Attend, Family::AttendPrepared),
-            Kernel::AttendJoin(arith) => arith.family(Family::AttendJoin, Family::AttendJoinPrepared),
-            Kernel::Convolve { .. } => Family::Convolve,
-            Kernel::Scan { .. } => Family::Scan,
-            Kernel::Best => Family::Best,
-            Kernel::BestJoin => Family::BestJoin,
-            Kernel::Shift { .. } => Family::Shift,
-            Kernel::Read => Family::Read,
-        }
-    }
-
-    /// Values of the text's overrides. `flushes_halves`: the device takes subnormal halves for zero.
-    pub fn constants(self, tuning: &Tuning, flushes_halves: bool) -> Vec<(&'static str, f64)> {
-        let width = |threads: u32| [("THREADS", f64::from(threads))].into_iter();
-        let coarse_of = |format: Format, coarse| {
-            format.has_planes().then_some(("COARSE", f64::from(u8::from(coarse)))).into_iter()
-        };
-        let scales_of = |scales: bool| scales.then_some(("SCALES", 1.0)).into_iter();
-        let teams_of = |teams: u32, coarse, scales: bool| {
-            let few = self.few_rows().expect("a row kernel");
-            let FewRows { format, lanes, columns, .. } = few;
-            let each = tuning.rows_each(few);
-            let has_parts = scales && columns <= tuning.norms_in_products;
-            let parts = if has_parts { columns.div_ceil(2) * lanes } else { 0 };
-            [
-                ("LANES", f64::from(lanes)),
-                ("TEAMS", f64::from(teams)),
-                ("EACH", f64::from(each)),
-                ("COLUMNS", f64::from(columns)),
-                ("SUMS", f64::from(each / 2 * columns * teams * lanes + parts)),
-            ]
-            .into_iter()
-            .chain(coarse_of(format, coarse))
-            .chain(scales_of(scales))
-            .chain(has_parts.then_some(("PARTS", 1.0)))
-        };
-        let rows_of = |mode: Mode, lanes: u32, coarse, scales| {
-            teams_of(tuning.matmul / lanes, coarse, scales).chain(mode.constants()).collect()
-        };
-        match self {
-            Kernel::MatmulRows { mode, lanes, coarse, scales, .. } => rows_of(mode, lanes, coarse, scales),
-            Kernel::ExpertRows { mode, lanes, coarse, .. } => rows_of(mode, lanes, coarse, false),
-            Kernel::StoreRows { lanes, coarse, stored, scales, .. } => {
-                let stored = stored.constants(flushes_halves);
-                teams_of(tuning.matmul / lanes, coarse, scales).chain(stored).collect()
-            }
-            Kernel::HeadRows { lanes, coarse, .. } => rows_of(Mode::Store, lanes, coarse, false),
-            Kernel::HeadTile { format, lanes, coarse, .. } => [("LANES", f64::from(lanes))]
-                .into_iter()
-                .chain(Mode::Store.constants())
-                .chain(coarse_of(format, coarse))
-                .collect(),
-            Kernel::ExpertTile { format, mode, lanes, coarse, .. } => [("LANES", f64::from(lanes))]
-                .into_iter()
-                .chain(mode.constants())
-                .chain(coarse_of(format, coarse))
-                .collect(),
-            Kernel::MatmulWide { format, mode, lanes, coarse, scales } => [("LANES", f64::from(lanes))]
-                .into_iter()
-                .chain(mode.constants())
-                .chain(coarse_of(format, coarse))
-                .chain(scales_of(scales))
-                .collect(),
-            Kernel::GateRows { curve, coarse, scales, .. } => {
-                let teams = tuning.gate_teams(self.few_rows().expect("a row kernel"));
-                teams_of(teams, coarse, scales).chain([("ACTIVATION", curve.number())]).collect()
-            }
-            Kernel::AddRows { coarse, .. } => {
-                let teams = tuning.add_teams(self.few_rows().expect("a row kernel"));
-                teams_of(teams, coarse, false).chain(Mode::Add.constants()).collect()
-            }
-            Kernel::MatmulTile { format, mode, lanes, coarse, width, share, scales, .. } => {
-                [("LANES", f64::from(lanes))]
-                    .into_iter()
-                    .chain(mode.constants())
-                    .chain(coarse_of(format, coarse))
-                    .chain([("WIDTH", f64::from(width)), ("SHARE", f64::from(share))])
-                    .chain(scales_of(scales))
-                    .collect()
-            }
-            Kernel::MatmulJoin { mode, lanes, width, scales } => [("LANES", f64::from(lanes))]
-                .into_iter()
-                .chain(mode.constants())
-                .chain([("WIDTH", f64::from(width))])
-                .chain(scales_of(scales))
-                .collect(),
-            Kernel::Norm(_) | Kernel::NormGroups { .. } => width(tuning.norm).collect(),
-            Kernel::NormUnscaled { lanes, whole, .. } => width(tuning.norm)
-                .chain([("LANES", f64::from(lanes)), ("WHOLE", f64::from(u8::from(whole)))])
-                .collect(),
-            Kernel::Best | Kernel::BestJoin => vec![("THREADS", f64::from(tuning.norm))],
-            Kernel::Choose => width(CHOOSERS).collect(),
-            Kernel::RopeStore(stored) => width(tuning.rope).chain(stored.constants(flushes_halves)).collect(),
-            Kernel::Attend { split, stored, .. } => width(tuning.attend)
-                .chain([("SPLIT", f64::from(u8::from(split))), ("SHARES", f64::from(tuning.attend_shares))])
-                .chain(stored.constants(flushes_halves))
-                .collect(),
-            Kernel::AttendJoin(_) => vec![("THREADS", f64::from(tuning.attend.min(64)))],
-            Kernel::Convolve { again } => {
-                let row_lanes = (tuning.norm / 32).max(1);
-                vec![("AGAIN", f64::from(u8::from(again))), ("ROW_LANES", f64::from(row_lanes))]
-            }
-            Kernel::Scan { gated_delta, lanes, again } => vec![
-                ("AGAIN", f64::from(u8::from(again))),
-                ("GATED_DELTA", f64::from(u8::from(gated_delta))),
-                ("LANES", f64::from(lanes)),
-            ],
-            Kernel::Shift { keys } => Stored { keys, values: keys }.constants(flushes_halves).to_vec(),
-            Kernel::Activate(curve) => vec![("ACTIVATION", curve.number())],
-            Kernel::Multiply { f, g } => vec![("F", f.number()), ("G", g.number())],
-            Kernel::Embed(_)
-            | Kernel::Prepare(_)
-            | Kernel::Add
-            | Kernel::Take
-            | Kernel::Scale
-            | Kernel::Cap
-            | Kernel::ExpertsSort
-            | Kernel::ExpertsSum
-            | Kernel::Read => Vec::new(),
-        }
     }
 }

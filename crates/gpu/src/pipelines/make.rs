@@ -1,15 +1,19 @@
 //! Makes a pipeline of a kernel: its text, specialised by override constants.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use super::{
     super::{compile::Source, device::Gpu, variants::Variants},
-    Family, Kernel,
+    Bindings, Kernel,
 };
 use crate::Result;
 
 pub struct Maker {
-    layouts: HashMap<Family, (wgpu::BindGroupLayout, wgpu::PipelineLayout)>,
+    /// Made when first asked for.
+    layouts: Mutex<HashMap<Bindings, Arc<Layout>>>,
     variants: Variants,
     /// What a test makes of the kernels' texts.
     #[cfg(test)]
@@ -21,11 +25,9 @@ impl Maker {
         self.variants
     }
 
-    pub fn new(gpu: &Gpu, variants: Variants) -> Self {
-        let fit = Family::ALL.iter().filter(|family| family.fits(&gpu.limits));
-        let layouts = fit.map(|&family| (family, layout(&gpu.device, family)));
+    pub fn new(variants: Variants) -> Self {
         Maker {
-            layouts: layouts.collect(),
+            layouts: Mutex::default(),
             variants,
             #[cfg(test)]
             edit: None,
@@ -38,48 +40,54 @@ impl Maker {
         self
     }
 
-    pub fn bind_group_layout(&self, family: Family) -> &wgpu::BindGroupLayout {
-        &self.layouts[&family].0
+    pub fn layout(&self, gpu: &Gpu, bindings: Bindings) -> Arc<Layout> {
+        let mut known = self.layouts.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(bindings).or_insert_with(|| Arc::new(Layout::new(&gpu.device, bindings))).clone()
     }
 
     pub fn make(&self, gpu: &Gpu, kernel: Kernel) -> Result<wgpu::ComputePipeline> {
-        let family = kernel.family();
-        gpu.pipeline(Source {
-            name: &kernel.name(),
-            text: self.text(gpu, kernel),
-            constants: &kernel.constants(&gpu.tuning, gpu.flushes_halves),
-            layout: &self.layouts[&family].1,
-            storage: family.storage(),
-        })
-    }
-
-    fn text(&self, gpu: &Gpu, kernel: Kernel) -> String {
-        let text = kernel.text(self.variants, gpu.square);
+        let described = kernel.description();
+        let text = described.text(self.variants, gpu.square);
         #[cfg(test)]
-        if let Some(edit) = self.edit {
-            return edit(kernel, text);
-        }
-        text
+        let text = match self.edit {
+            Some(edit) => edit(kernel, text),
+            None => text,
+        };
+        gpu.pipeline(Source {
+            name: &described.name,
+            text,
+            constants: &described.constants(&gpu.tuning, gpu.flushes_halves),
+            layout: &self.layout(gpu, described.bindings).pipeline,
+            storage: described.bindings.0,
+        })
     }
 }
 
-fn layout(device: &wgpu::Device, family: Family) -> (wgpu::BindGroupLayout, wgpu::PipelineLayout) {
-    let entry = |binding, ty, has_dynamic_offset| wgpu::BindGroupLayoutEntry {
-        binding,
-        visibility: wgpu::ShaderStages::COMPUTE,
-        ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset, min_binding_size: None },
-        count: None,
-    };
-    let mut entries = vec![entry(0, wgpu::BufferBindingType::Uniform, true)];
-    entries.extend((1..).zip(family.storage().bytes()).map(|(binding, letter)| {
-        entry(binding, wgpu::BufferBindingType::Storage { read_only: letter == b'r' }, false)
-    }));
-    let bind_group =
-        device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });
-    let pipeline = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
-        label: None,
-        bind_group_layouts: &[Some(&bind_group)],
-        immediate_size: 0,
-    });
-    (bind_group, pipeline)
+/// What kernels with the same bindings have in common.
+pub struct Layout {
+    pub bind_group: wgpu::BindGroupLayout,
+    pipeline: wgpu::PipelineLayout,
+}
+
+impl Layout {
+    fn new(device: &wgpu::Device, bindings: Bindings) -> Self {
+        let entry = |binding, ty, has_dynamic_offset| wgpu::BindGroupLayoutEntry {
+            binding,
+            visibility: wgpu::ShaderStages::COMPUTE,
+            ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset, min_binding_size: None },
+            count: None,
+        };
+        let mut entries = vec![entry(0, wgpu::BufferBindingType::Uniform, true)];
+        entries.extend((1..).zip(bindings.0.bytes()).map(|(binding, letter)| {
+            entry(binding, wgpu::BufferBindingType::Storage { read_only: letter == b'r' }, false)
+        }));
+        let bind_group = device
+            .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });
+        let pipeline = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            label: None,
+            bind_group_layouts: &[Some(&bind_group)],
+            immediate_size: 0,
+        });
+        Layout { bind_group, pipeline }
+    }
 }

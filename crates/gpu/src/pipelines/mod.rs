@@ -6,7 +6,7 @@ mod background;
 mod every;
 mod kernel;
 mod make;
-mod name;
+mod table;
 mod text;
 #[cfg(any(test, windows))]
 mod translated;
@@ -15,8 +15,9 @@ mod tuning;
 use std::{collections::HashMap, sync::Arc};
 
 use background::{Background, Turn};
-pub use kernel::{Curve, FEW_ROWS, Family, Kernel, MOST_PREPARED_HEAD, Mode, numbers_of};
+pub use kernel::{Curve, FEW_ROWS, Kernel, MOST_PREPARED_HEAD, Mode, numbers_of};
 use make::Maker;
+pub use text::Bindings;
 #[cfg(any(test, windows))]
 pub use translated::Final;
 pub use tuning::{LANE_SUMS_BYTES, MOST_SHARED, Tiles, Tiling, Tuning, Turns};
@@ -33,17 +34,17 @@ pub struct Pipelines {
 
 impl Pipelines {
     pub fn new(gpu: &Gpu) -> Self {
-        Self::with(gpu, gpu.variants)
+        Self::with(gpu.variants)
     }
 
-    pub fn with(gpu: &Gpu, variants: Variants) -> Self {
-        Self::of(Maker::new(gpu, variants))
+    pub fn with(variants: Variants) -> Self {
+        Self::of(Maker::new(variants))
     }
 
     /// Of kernels whose texts a test has changed.
     #[cfg(test)]
-    pub fn edited(gpu: &Gpu, variants: Variants, edit: Option<fn(Kernel, String) -> String>) -> Self {
-        Self::of(Maker::new(gpu, variants).editing(edit))
+    pub fn edited(variants: Variants, edit: Option<fn(Kernel, String) -> String>) -> Self {
+        Self::of(Maker::new(variants).editing(edit))
     }
 
     fn of(maker: Maker) -> Self {
@@ -114,15 +115,16 @@ impl Pipelines {
         self.background.as_ref().map_or(0, Background::waiting)
     }
 
-    /// `storage` in the order of the family's bindings; parameters lie in slots of `params`.
+    /// `storage` in the order of a kernel's bindings; parameters lie in slots of `params`.
     pub fn bind(
         &self,
         gpu: &Gpu,
-        family: Family,
+        bindings: impl Into<Bindings>,
         params: &wgpu::Buffer,
         storage: &[wgpu::BufferBinding],
     ) -> wgpu::BindGroup {
-        assert_eq!(storage.len(), family.storage().len(), "{family:?}");
+        let bindings = bindings.into();
+        assert_eq!(storage.len(), bindings.0.len(), "{bindings:?}");
         let params = wgpu::BufferBinding {
             buffer: params,
             offset: 0,
@@ -138,7 +140,7 @@ impl Pipelines {
             .collect();
         gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: None,
-            layout: self.maker.bind_group_layout(family),
+            layout: &self.maker.layout(gpu, bindings).bind_group,
             entries: &entries,
         })
     }
@@ -168,9 +170,9 @@ mod tests {
             capabilities.set(Capabilities::SUBGROUP, variants.coop);
             capabilities.set(Capabilities::COOPERATIVE_MATRIX, variants.coop);
             let all = Kernel::asked_for(variants).into_iter();
-            let texts = all.map(|kernel| (kernel.text(variants, square), kernel));
+            let texts = all.map(|kernel| (kernel.description().text(variants, square), kernel));
             let is_own = |(text, kernel): &(String, Kernel)| {
-                variants == Variants::PLAIN || *text != kernel.text(Variants::PLAIN, square)
+                variants == Variants::PLAIN || *text != kernel.description().text(Variants::PLAIN, square)
             };
             let mut texts: Vec<_> = texts.filter(is_own).collect();
             texts.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -194,7 +196,7 @@ mod tests {
         tuning: &Tuning,
         flushes_halves: bool,
     ) -> std::borrow::Cow<'m, Module> {
-        let constants = kernel.constants(tuning, flushes_halves);
+        let constants = kernel.description().constants(tuning, flushes_halves);
         let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
         let made = process_overrides(module, info, None, &constants);
         made.unwrap_or_else(|e| panic!("{}: {e}", kernel.name())).0
@@ -234,7 +236,7 @@ mod tests {
                         continue;
                     }
                 };
-                let letter = kernel.family().storage().as_bytes()[binding.binding as usize - 1];
+                let letter = kernel.bindings().0.as_bytes()[binding.binding as usize - 1];
                 assert_eq!(written, letter == b'w', "{}: binding {}", kernel.name(), binding.binding);
             }
         });

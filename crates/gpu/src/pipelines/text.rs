@@ -1,231 +1,290 @@
-//! Shader texts: one kernel a file, with what it needs put before it, as the text of a weight format.
+//! What a kernel is made of: one file of WGSL, with what it needs put before it, and the constants that specialise it.
 
 use spec_run_shaders::shader;
 
-use super::Kernel;
+use super::{Kernel, Mode, Tuning, kernel::FewRows};
 use crate::{
-    formats::{Description, Format, HighAlone},
+    formats::{Description as FormatDescription, Format, HighAlone},
+    stored::Stored,
     variants::{Arith, Square, Variants},
 };
 
-/// Texts of a folder, one after the other.
-fn texts(folder: &str, names: &[&str]) -> String {
-    names.iter().map(|name| shader(&format!("{folder}/{name}"))).collect()
+/// After the parameters at binding 0, a letter for each storage buffer: read or written. Prepared rows come last.
+/// Kernels that bind the same can share bind groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Bindings(pub &'static str);
+
+impl Bindings {
+    /// High plane, low plane, scales, biases, rows, products.
+    pub const MATMUL: Bindings = Bindings("rrrrrw");
+    /// With the products prepared.
+    pub const MATMUL_PREPARED: Bindings = Bindings("rrrrrww");
+    /// With the weight of the next norm, and what it makes.
+    pub const ADD_ROWS: Bindings = Bindings("rrrrrwrw");
+    /// With queries, keys and values in the place of products, and what rotates them.
+    pub const STORE_ROWS: Bindings = Bindings("rrrrrwrrww");
+    /// With the choice of experts.
+    pub const EXPERT_MATMUL: Bindings = Bindings("rrrrrwr");
+
+    /// Whether the device binds so many buffers; what all kernels but a few need was asked of it when it was found.
+    pub fn fits(self, limits: &wgpu::Limits) -> bool {
+        self.0.len() as u32 <= limits.max_storage_buffers_per_shader_stage
+    }
+}
+
+impl From<&'static str> for Bindings {
+    fn from(letters: &'static str) -> Self {
+        Bindings(letters)
+    }
+}
+
+impl From<Kernel> for Bindings {
+    fn from(kernel: Kernel) -> Self {
+        kernel.bindings()
+    }
 }
 
 impl Kernel {
-    /// The whole WGSL text. `square`: of cooperative matrices.
-    pub fn text(self, variants: Variants, square: Square) -> String {
-        let reduce = shader("common/reduce_shared");
-        match self {
-            Kernel::Embed(format) => format_text(format) + shader("embed"),
-            Kernel::Norm(Arith::Float) => {
-                [shader("common/one"), reduce, shader("common/norm_plain"), shader("norm")].concat()
-            }
-            Kernel::Norm(arith) => [
-                shader("common/one"),
-                reduce,
-                &self.preparing(arith),
-                shader("common/kept"),
-                shader("common/norm_prepare"),
-                shader("norm"),
-            ]
-            .concat(),
-            Kernel::NormUnscaled { arith, .. } => [
-                &self.preparing(arith),
-                shader("common/kept"),
-                shader("common/mean_part"),
-                shader("norm_unscaled"),
-            ]
-            .concat(),
-            Kernel::MatmulRows { format, arith, .. } => {
-                rows_text(format, arith) + shader("common/one_matrix_in_turns") + shader("matmul_rows")
-            }
-            Kernel::StoreRows { format, arith, .. } => [
-                &rows_with(format, arith, &product()),
-                shader("common/halves"),
-                shader("common/stored"),
-                shader("common/finish_heads"),
-                shader("common/one_matrix"),
-                shader("matmul_rows"),
-            ]
-            .concat(),
-            Kernel::ExpertRows { format, arith, .. } => {
-                rows_text(format, arith) + shader("common/expert_of_pair") + shader("matmul_rows")
-            }
-            Kernel::HeadRows { format, arith, .. } => {
-                rows_text(format, arith) + shader("common/matrix_of_head") + shader("matmul_rows")
-            }
-            Kernel::GateRows { format, arith, .. } => [
-                &rows_text(format, arith),
-                shader("common/one_matrix"),
-                &self.preparing(arith),
-                shader("gate_rows"),
-            ]
-            .concat(),
-            Kernel::AddRows { format, arith, .. } => [
-                &rows_text(format, arith),
-                shader("common/one_matrix"),
-                &self.preparing(arith),
-                shader("common/mean_part"),
-                shader("add_rows"),
-            ]
-            .concat(),
-            Kernel::MatmulTile { format, arith: Arith::Int8, .. } if variants.coop => [
-                "enable f16;\nenable wgpu_cooperative_matrix;\n",
-                &dots(format),
-                &finish(),
-                match square {
-                    Square::Sixteen => shader("common/squares_16"),
-                    Square::Eight => shader("common/squares_8"),
-                },
-                shader("common/column_scale"),
-                shader("common/tile_sums"),
-                shader("common/one_matrix"),
-                shader("matmul_tile_coop"),
-            ]
-            .concat(),
-            Kernel::MatmulTile { format, arith, .. } => {
-                tile_text(format, arith) + shader("common/one_matrix")
-            }
-            Kernel::MatmulWide { format, .. } => [
-                &dots(format),
-                &finish(),
-                shader("common/part"),
-                shader("common/tile_column"),
-                shader("common/column_scale"),
-                shader("common/one_matrix"),
-                shader("matmul_tile_wide"),
-            ]
-            .concat(),
-            Kernel::MatmulJoin { .. } => {
-                [&finish(), shader("common/one_matrix"), shader("matmul_join")].concat()
-            }
-            Kernel::HeadTile { format, arith, .. } => {
-                tile_text(format, arith) + shader("common/matrix_of_head")
-            }
-            Kernel::ExpertTile { format, arith, .. } => {
-                tile_text(format, arith) + shader("common/expert_of_tile")
-            }
-            Kernel::Choose => [shader("common/one"), reduce, shader("choose")].concat(),
-            Kernel::ExpertsSort => shader("experts_sort").into(),
-            Kernel::ExpertsSum => shader("experts_sum").into(),
-            Kernel::Prepare(arith) => self.preparing(arith) + shader("prepare"),
-            Kernel::Activate(_) => [shader("common/activation"), shader("activate")].concat(),
-            Kernel::NormGroups { inside } => [
-                shader("common/one"),
-                reduce,
-                if inside { shader("common/rows_inside") } else { shader("common/rows_apart") },
-                shader("norm_groups"),
-            ]
-            .concat(),
-            Kernel::Multiply { .. } => [shader("common/activation"), shader("multiply")].concat(),
-            Kernel::Add => shader("add").into(),
-            Kernel::Take => shader("take").into(),
-            Kernel::Scale => shader("scale").into(),
-            Kernel::Cap => [shader("common/capped"), shader("cap")].concat(),
-            Kernel::RopeStore(_) => [
-                shader("common/one"),
-                reduce,
-                shader("common/halves"),
-                shader("common/level_iq4"),
-                shader("common/stored"),
-                shader("common/stored_head"),
-                shader("rope_store"),
-            ]
-            .concat(),
-            Kernel::Attend { shared, arith, .. } => [
-                self.head(arith).as_str(),
-                if shared { shader("common/head_four") } else { shader("common/head_one") },
-                reduce,
-                shader("common/attention"),
-                shader("common/joint"),
-                shader("common/capped"),
-                shader("common/halves"),
-                shader("common/level_iq4"),
-                shader("common/levels"),
-                shader("common/stored"),
-                shader("common/stored_read"),
-                shader("common/scores"),
-                shader("common/weighted"),
-                shader("attend"),
-            ]
-            .concat(),
-            Kernel::AttendJoin(arith) => [
-                self.head(arith).as_str(),
-                shader("common/one"),
-                shader("common/attention"),
-                shader("common/joint"),
-                shader("attend_join"),
-            ]
-            .concat(),
-            Kernel::Convolve { .. } => [shader("common/states"), shader("convolve")].concat(),
-            Kernel::Scan { .. } => [shader("common/states"), shader("scan")].concat(),
-            Kernel::Best => [shader("common/rank"), shader("common/one"), reduce, shader("best")].concat(),
-            Kernel::BestJoin => [shader("common/rank"), shader("best_join")].concat(),
-            Kernel::Shift { .. } => [
-                shader("common/halves"),
-                shader("common/level_iq4"),
-                shader("common/levels"),
-                shader("common/stored"),
-                shader("common/stored_read"),
-                shader("common/stored_head"),
-                shader("shift"),
-            ]
-            .concat(),
-            Kernel::Read => shader("read").into(),
-        }
+    pub fn bindings(self) -> Bindings {
+        self.description().bindings
     }
 
-    /// How this kernel prepares what it makes for products.
-    fn preparing(self, arith: Arith) -> String {
-        let (ty, text) = match arith {
-            Arith::Float => unreachable!("rows are used as they are"),
-            Arith::Summed => ("f32", texts("common", &["block", "sum_block"])),
-            Arith::Int8 => ("u32", texts("common", &["block", "quantize_int8", "round_block"])),
+    pub fn name(self) -> String {
+        self.description().name
+    }
+}
+
+/// A constant of a text, or several.
+enum Constant {
+    Is(&'static str, f64),
+    /// It follows from the device.
+    Tuned(&'static str, fn(&Tuning) -> u32),
+    Stored(Stored),
+    /// Of the kernels for a few rows; `scales`: of rows that a norm left unscaled.
+    FewRows {
+        few: FewRows,
+        teams: fn(&Tuning, FewRows) -> u32,
+        scales: bool,
+    },
+}
+
+/// A piece of a text.
+enum Part {
+    File(&'static str),
+    /// Composed of several files.
+    Made(String),
+    /// The tile of a whole matrix, which cooperative matrices multiply where they are used.
+    MatrixTile(Format, Arith),
+}
+
+/// All that there is to say of a kernel.
+pub struct Description {
+    /// In the table of `--profile`.
+    pub name: String,
+    pub bindings: Bindings,
+    parts: Vec<Part>,
+    constants: Vec<Constant>,
+}
+
+impl Description {
+    pub(super) fn new(name: impl Into<String>, bindings: impl Into<Bindings>) -> Self {
+        Description { name: name.into(), bindings: bindings.into(), parts: Vec::new(), constants: Vec::new() }
+    }
+
+    pub(super) fn files(mut self, names: &[&'static str]) -> Self {
+        self.parts.extend(names.iter().map(|name| Part::File(name)));
+        self
+    }
+
+    fn made(mut self, text: String) -> Self {
+        self.parts.push(Part::Made(text));
+        self
+    }
+
+    /// A format's weights as floats.
+    pub(super) fn format(self, format: Format) -> Self {
+        self.made(format_text(format))
+    }
+
+    /// How products with a few rows are made, and what becomes of sums.
+    pub(super) fn rows(self, format: Format, arith: Arith) -> Self {
+        self.rows_with(format, arith, &FINISH)
+    }
+
+    /// The same with other texts for what products are given and what becomes of sums.
+    pub(super) fn rows_with(self, format: Format, arith: Arith, finish: &[&'static str]) -> Self {
+        let (weights, products): (_, &[_]) = match arith {
+            Arith::Int8 => (dots(format), &["common/part", "common/products_dot"]),
+            _ => (format_text(format) + activations(arith), &["common/products_float"]),
         };
-        let binding = self.family().storage().len();
+        self.made(weights).files(finish).files(products).files(&["common/lanes"])
+    }
+
+    pub(super) fn matrix_tile(mut self, format: Format, arith: Arith) -> Self {
+        self.parts.push(Part::MatrixTile(format, arith));
+        self
+    }
+
+    pub(super) fn tile(self, format: Format, arith: Arith) -> Self {
+        self.made(tile_text(format, arith))
+    }
+
+    pub(super) fn wide_tile(self, format: Format) -> Self {
+        self.made(dots(format))
+            .files(&FINISH)
+            .files(&["common/part", "common/tile_column", "common/column_scale", "common/one_matrix"])
+            .files(&["matmul_tile_wide"])
+    }
+
+    pub(super) fn finish(self) -> Self {
+        self.files(&FINISH)
+    }
+
+    /// It prepares what it makes for products, in a buffer behind all others.
+    pub(super) fn prepares(self, arith: Arith) -> Self {
+        let (ty, files): (_, &[_]) = match arith {
+            Arith::Float => unreachable!("rows are used as they are"),
+            Arith::Summed => ("f32", &["common/block", "common/sum_block"]),
+            Arith::Int8 => ("u32", &["common/block", "common/quantize_int8", "common/round_block"]),
+        };
+        let binding = self.bindings.0.len();
         let prepared = "var<storage, read_write> prepared";
-        format!("@group(0) @binding({binding}) {prepared}: array<vec4<{ty}>>;\n{text}")
+        self.made(format!("@group(0) @binding({binding}) {prepared}: array<vec4<{ty}>>;\n")).files(files)
     }
 
     /// What becomes of a head of attention's result.
-    fn head(self, arith: Arith) -> String {
+    pub(super) fn head(self, arith: Arith) -> Self {
         match arith {
-            Arith::Float => shader("common/head_plain").into(),
-            _ => self.preparing(arith) + shader("common/head_prepare"),
+            Arith::Float => self.files(&["common/head_plain"]),
+            _ => self.prepares(arith).files(&["common/head_prepare"]),
         }
     }
-}
 
-/// A format, how its products with a few columns are made, and what becomes of sums.
-fn rows_text(format: Format, arith: Arith) -> String {
-    rows_with(format, arith, &finish())
-}
-
-/// The same with another text for what products are given and what becomes of sums.
-fn rows_with(format: Format, arith: Arith, finish: &str) -> String {
-    let lanes = shader("common/lanes");
-    if arith != Arith::Int8 {
-        let products = shader("common/products_float");
-        return [&format_text(format), activations(arith), finish, products, lanes].concat();
+    pub(super) fn constant(mut self, name: &'static str, value: impl Into<f64>) -> Self {
+        self.constants.push(Constant::Is(name, value.into()));
+        self
     }
-    let part = shader("common/part");
-    let products = shader("common/products_dot");
-    [&dots(format), finish, part, products, lanes].concat()
+
+    pub(super) fn flag(self, name: &'static str, is_so: bool) -> Self {
+        self.constant(name, u8::from(is_so))
+    }
+
+    pub(super) fn tuned(mut self, name: &'static str, of: fn(&Tuning) -> u32) -> Self {
+        self.constants.push(Constant::Tuned(name, of));
+        self
+    }
+
+    pub(super) fn threads(self, of: fn(&Tuning) -> u32) -> Self {
+        self.tuned("THREADS", of)
+    }
+
+    pub(super) fn stored(mut self, stored: Stored) -> Self {
+        self.constants.push(Constant::Stored(stored));
+        self
+    }
+
+    /// `teams`: of threads that share rows in a workgroup.
+    pub(super) fn few_rows(
+        mut self,
+        kernel: Kernel,
+        teams: fn(&Tuning, FewRows) -> u32,
+        scales: bool,
+    ) -> Self {
+        let few = kernel.few_rows().expect("a row kernel");
+        self.constants.push(Constant::FewRows { few, teams, scales });
+        self.scales(scales)
+    }
+
+    pub(super) fn coarse(self, format: Format, coarse: bool) -> Self {
+        if format.has_planes() { self.flag("COARSE", coarse) } else { self }
+    }
+
+    /// Of rows that a norm left unscaled.
+    pub(super) fn scales(self, scales: bool) -> Self {
+        if scales { self.flag("SCALES", true) } else { self }
+    }
+
+    pub(super) fn mode(self, mode: Mode) -> Self {
+        let described = self.constant("MODE", mode.number());
+        match mode {
+            Mode::Store | Mode::Add => described,
+            Mode::Gate(curve) | Mode::Activate(curve) => described.constant("ACTIVATION", curve.number()),
+        }
+    }
+
+    /// The whole text. `square`: of cooperative matrices.
+    pub fn text(&self, variants: Variants, square: Square) -> String {
+        let part = |part: &Part| match part {
+            Part::File(name) => shader(name).to_string(),
+            Part::Made(text) => text.clone(),
+            Part::MatrixTile(format, Arith::Int8) if variants.coop => coop_tile_text(*format, square),
+            Part::MatrixTile(format, arith) => tile_text(*format, *arith) + shader("common/one_matrix"),
+        };
+        self.parts.iter().map(part).collect()
+    }
+
+    /// Values of the text's overrides. `flushes_halves`: the device takes subnormal halves for zero.
+    pub fn constants(&self, tuning: &Tuning, flushes_halves: bool) -> Vec<(&'static str, f64)> {
+        let mut all = Vec::new();
+        for constant in &self.constants {
+            match constant {
+                Constant::Is(name, value) => all.push((*name, *value)),
+                Constant::Tuned(name, of) => all.push((*name, f64::from(of(tuning)))),
+                Constant::Stored(stored) => all.extend(stored.constants(flushes_halves)),
+                Constant::FewRows { few, teams, scales } => {
+                    let (FewRows { lanes, columns, .. }, teams) = (*few, teams(tuning, *few));
+                    let each = tuning.rows_each(*few);
+                    let has_parts = *scales && columns <= tuning.norms_in_products;
+                    let parts = if has_parts { columns.div_ceil(2) * lanes } else { 0 };
+                    let sums = each / 2 * columns * teams * lanes + parts;
+                    let numbers = [
+                        ("LANES", lanes),
+                        ("TEAMS", teams),
+                        ("EACH", each),
+                        ("COLUMNS", columns),
+                        ("SUMS", sums),
+                    ];
+                    all.extend(numbers.map(|(name, value)| (name, f64::from(value))));
+                    all.extend(has_parts.then_some(("PARTS", 1.0)));
+                }
+            }
+        }
+        all
+    }
 }
 
-/// The same for tiles, with the tile's kernel.
+/// What products are given, and what becomes of sums.
+const FINISH: [&str; 4] = ["common/kept", "common/product", "common/activation", "common/finish"];
+
+fn texts(names: &[&str]) -> String {
+    names.iter().map(|name| shader(name)).collect()
+}
+
+/// Texts of a folder, one after the other.
+fn texts_in(folder: &str, names: &[&str]) -> String {
+    names.iter().map(|name| shader(&format!("{folder}/{name}"))).collect()
+}
+
+/// How tiles of products are made.
 fn tile_text(format: Format, arith: Arith) -> String {
-    let sums = texts("common", &["column_scale", "tile_sums"]);
+    let sums = texts(&["common/column_scale", "common/tile_sums"]);
+    let finish = texts(&FINISH);
     if arith != Arith::Int8 {
-        let tile = shader("matmul_tile");
-        return [&format_text(format), activations(arith), &finish(), &sums, tile].concat();
+        return [&format_text(format), activations(arith), &finish, &sums, shader("matmul_tile")].concat();
     }
-    let part = shader("common/part");
-    let column = shader("common/tile_column");
-    let tile = shader("matmul_tile_dot");
-    [&dots(format), &finish(), part, column, &sums, tile].concat()
+    let column = texts(&["common/part", "common/tile_column"]);
+    [dots(format), finish, column, sums, shader("matmul_tile_dot").into()].concat()
+}
+
+/// The same by cooperative matrices.
+fn coop_tile_text(format: Format, square: Square) -> String {
+    let squares = match square {
+        Square::Sixteen => "common/squares_16",
+        Square::Eight => "common/squares_8",
+    };
+    let tile = ["common/column_scale", "common/tile_sums", "common/one_matrix", "matmul_tile_coop"];
+    let features = "enable f16;\nenable wgpu_cooperative_matrix;\n";
+    [features, &dots(format), &texts(&FINISH), shader(squares), &texts(&tile)].concat()
 }
 
 /// Where products in floats find activations.
@@ -237,29 +296,18 @@ fn activations(arith: Arith) -> &'static str {
     }
 }
 
-/// What products are given.
-fn product() -> String {
-    let product = shader("common/product");
-    [shader("common/kept"), product].concat()
-}
-
-/// What products are given, and what becomes of sums.
-fn finish() -> String {
-    [&product(), shader("common/activation"), shader("common/finish")].concat()
-}
-
 /// A format's weights as whole numbers, and how sums of sixteen products are made.
 fn dots(format: Format) -> String {
-    let dot = shader("common/dot_int8");
-    [dot, &format_text(format), &texts("common/ints", format.description().ints)].concat()
+    let ints = texts_in("common/ints", format.description().ints);
+    [shader("common/dot_int8"), &format_text(format), &ints].concat()
 }
 
 /// `load`, `numbers` and `offset` of a format with the bindings of its streams, and its scales.
 fn format_text(format: Format) -> String {
-    let Description { floats, constants, high_alone, .. } = format.description();
+    let FormatDescription { floats, constants, high_alone, .. } = format.description();
     let alone = high_alone.map_or_else(String::new, |HighAlone { low_bits, zero }| {
         let alone = shader("common/high/alone");
         format!("const LOW_BITS: u32 = {low_bits}u;\nconst ZERO: f32 = {zero}.0;\n{alone}")
     });
-    texts("common", floats) + constants + &alone
+    texts_in("common", floats) + constants + &alone
 }

@@ -40,9 +40,10 @@ impl Final {
     /// As a card would have it.
     #[cfg(test)]
     pub fn of(kernel: Kernel, tuning: &Tuning, variants: Variants, square: Square) -> Self {
-        let constants = kernel.constants(tuning, false);
+        let constants = kernel.description().constants(tuning, false);
         let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x));
-        Self::of_text(&kernel.text(variants, square), constants).unwrap_or_else(|e| panic!("{kernel:?}: {e}"))
+        Self::of_text(&kernel.description().text(variants, square), constants)
+            .unwrap_or_else(|e| panic!("{kernel:?}: {e}"))
     }
 
     pub fn of_text(text: &str, constants: impl IntoIterator<Item = (String, f64)>) -> Result<Self, String> {
@@ -106,7 +107,7 @@ impl Final {
     }
 
     /// For DX12: by the compiler that Windows has (5.1), and by the newer one (6.6). `storage` has a letter for each storage
-    /// buffer, as [`Family::storage`](super::Family::storage); registers are those that wgpu gives them.
+    /// buffer, as [`Bindings`](super::Bindings); registers are those that wgpu gives them.
     pub fn hlsl(&self, shader_model: hlsl::ShaderModel, storage: &str) -> Result<String, String> {
         let register = |register| hlsl::BindTarget { register, ..hlsl::BindTarget::default() };
         let (mut read, mut written) = (0.., 0..);
@@ -146,8 +147,8 @@ mod tests {
         let ways = [(Variants::PLAIN, sixteen), (Variants::COOP, sixteen), (Variants::COOP, eight)];
         let each = |(variants, square): (Variants, Square)| {
             let differs = move |kernel: &Kernel| {
-                let plain = || kernel.text(Variants::PLAIN, Square::default());
-                variants == Variants::PLAIN || kernel.text(variants, square) != plain()
+                let plain = || kernel.description().text(Variants::PLAIN, Square::default());
+                variants == Variants::PLAIN || kernel.description().text(variants, square) != plain()
             };
             let kernels = Kernel::asked_for(variants).into_iter().filter(differs);
             kernels.map(move |kernel| (kernel, variants, square))
@@ -169,7 +170,7 @@ mod tests {
                 let spirv = of("Vulkan", ready.spirv().map(|words| words.len()));
                 let msl = of("Metal", ready.msl().map(|text| text.len()));
                 let hlsl = [hlsl::ShaderModel::V5_1, hlsl::ShaderModel::V6_6].map(|shader_model| {
-                    let made = ready.hlsl(shader_model, kernel.family().storage());
+                    let made = ready.hlsl(shader_model, kernel.bindings().0);
                     match variants.coop && made.is_err() {
                         // HLSL has none before a version that naga does not write.
                         true => None,
@@ -196,7 +197,7 @@ mod tests {
                 .into_par_iter()
                 .map(|(kernel, variants, square)| {
                     let ready = Final::of(kernel, &Tuning::HARDWARE, variants, square);
-                    (kernel, ready.hlsl(shader_model, kernel.family().storage()).unwrap())
+                    (kernel, ready.hlsl(shader_model, kernel.bindings().0).unwrap())
                 })
                 .collect();
             let mut seen = HashSet::new();
@@ -216,10 +217,10 @@ mod tests {
     fn dx12_has_no_cooperative_matrices() {
         let kernel = Kernel::all()
             .into_iter()
-            .find(|kernel| kernel.text(Variants::COOP, Square::Eight).contains("coop_"));
+            .find(|kernel| kernel.description().text(Variants::COOP, Square::Eight).contains("coop_"));
         let kernel = kernel.expect("coop has tiles");
         let ready = Final::of(kernel, &Tuning::HARDWARE, Variants::COOP, Square::Eight);
-        let said = ready.hlsl(hlsl::ShaderModel::V6_6, kernel.family().storage()).unwrap_err();
+        let said = ready.hlsl(hlsl::ShaderModel::V6_6, kernel.bindings().0).unwrap_err();
         assert!(said.to_lowercase().contains("cooperative"), "{said}");
     }
 

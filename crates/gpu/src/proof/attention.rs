@@ -5,7 +5,7 @@ use super::{
         device::Gpu,
         harness::{Random, bind, numbers, run, storage, store},
         params::AttendParams,
-        pipelines::{Family, Kernel, Pipelines},
+        pipelines::{Kernel, Pipelines},
         stored::{Stored, kv_words},
         variants::Arith,
         work::{CHUNK, head_stride},
@@ -147,11 +147,11 @@ impl Case {
             let params = AttendParams { first_row: first as u32, ..params };
             let rows = piece_rows.min(rows - first) as u32;
             let buffers = [&row_data, &list, &q, &keys, &values, &sinks, to].map(|b| &b.buffer);
-            let attend = bind(gpu, pipelines, Family::Attend, &params, &buffers)?;
+            let attend = bind(gpu, pipelines, kernel, &params, &buffers)?;
             steps.push((kernel, attend, [groups, y, rows]));
             if split {
                 let buffers = [&row_data, &chunks, &sinks, &out].map(|b| &b.buffer);
-                let join = bind(gpu, pipelines, Family::AttendJoin, &params, &buffers)?;
+                let join = bind(gpu, pipelines, Kernel::AttendJoin(Arith::Float), &params, &buffers)?;
                 steps.push((Kernel::AttendJoin(Arith::Float), join, [heads, 1, rows]));
             }
         }

@@ -146,14 +146,14 @@ fn now(
 
 fn prove(found: &Found) -> Result<Proof> {
     let mut gpu = Gpu::open(found, PROOF_BYTES, false)?;
-    let mut pipelines = Pipelines::with(&gpu, Variants::PLAIN);
+    let mut pipelines = Pipelines::with(Variants::PLAIN);
     let extent = if found.is_hardware() { Extent::All } else { Extent::Least };
     let mut fault = plain_fault(&gpu, &mut pipelines, extent)?;
     if fault.is_none() {
         fault = attention_fault(&gpu, &mut pipelines, extent)?;
         if fault.is_some() {
             gpu.flushes_halves = true;
-            fault = attention_fault(&gpu, &mut Pipelines::with(&gpu, Variants::PLAIN), extent)?;
+            fault = attention_fault(&gpu, &mut Pipelines::with(Variants::PLAIN), extent)?;
         }
     }
     let norms_apart = fault.is_none()
@@ -198,8 +198,8 @@ fn norm_fault(gpu: &Gpu, pipelines: &mut Pipelines) -> Result<Option<String>> {
     for kernel in [Kernel::Norm(Arith::Float), Kernel::Norm(Arith::Summed)] {
         let rooms = [&rows, &weights, &row, &h, &summed];
         let buffers = rooms.map(|b| &b.buffer);
-        let buffers = &buffers[..kernel.family().storage().len()];
-        let bound = bind(gpu, pipelines, kernel.family(), &params, buffers)?;
+        let buffers = &buffers[..kernel.bindings().0.len()];
+        let bound = bind(gpu, pipelines, kernel, &params, buffers)?;
         let got = run(gpu, pipelines, &[(kernel, bound, [1, 1, 1])], &h.buffer, DIM)?;
         for ((&got, &x), &weight) in got.iter().zip(&x).zip(&weight) {
             let want = f64::from(x) * scale * f64::from(weight);
@@ -270,7 +270,7 @@ mod tests {
     };
 
     fn found_fault(gpu: &Gpu, edit: Option<fn(Kernel, String) -> String>) -> Option<String> {
-        let mut pipelines = Pipelines::edited(gpu, Variants::PLAIN, edit);
+        let mut pipelines = Pipelines::edited(Variants::PLAIN, edit);
         let plain = plain_fault(gpu, &mut pipelines, Extent::All).unwrap();
         plain.or_else(|| attention_fault(gpu, &mut pipelines, Extent::All).unwrap())
     }
@@ -387,7 +387,7 @@ mod tests {
             ("for", |_, text| text.replace("return inverseSqrt(", "return 1.01 * inverseSqrt(")),
         ];
         for (what, edit) in broken {
-            let mut pipelines = Pipelines::edited(&gpu, Variants::PLAIN, Some(edit));
+            let mut pipelines = Pipelines::edited(Variants::PLAIN, Some(edit));
             let fault = unscaled::fault(&gpu, &mut pipelines, Arith::Summed, false).unwrap();
             let fault = fault.unwrap_or_else(|| panic!("{what}: not found"));
             println!("{fault}");
@@ -408,7 +408,7 @@ mod tests {
         let Some(mut gpu) = gpu("subnormal_halves_are_read_on_any_device") else { return };
         for (flushes_halves, is_found) in [(false, true), (true, false)] {
             gpu.flushes_halves = flushes_halves;
-            let mut pipelines = Pipelines::edited(&gpu, Variants::PLAIN, Some(flushing));
+            let mut pipelines = Pipelines::edited(Variants::PLAIN, Some(flushing));
             let fault = attention_fault(&gpu, &mut pipelines, Extent::Least).unwrap();
             assert_eq!(fault.is_some(), is_found, "{fault:?}");
         }

@@ -5,7 +5,7 @@ use super::{
         device::Gpu,
         harness::{How, Matrix, Random, bind, blocks, numbers, plain, run, storage},
         params::{MatmulParams, RopeParams},
-        pipelines::{Family, Kernel, Pipelines},
+        pipelines::{Bindings, Kernel, Pipelines},
         stored::{Stored, kv_words},
         variants::{Arith, Variants},
     },
@@ -85,7 +85,7 @@ impl Case {
                 value_words: rope.value_words,
                 ..MatmulParams::default()
             };
-            let bound = bind(gpu, pipelines, Family::StoreRows, &params, &buffers)?;
+            let bound = bind(gpu, pipelines, Bindings::STORE_ROWS, &params, &buffers)?;
             let (format, lanes, columns) = (weights.format, gpu.tuning.lanes(weights.blocks), columns as u32);
             let (coarse, scales) = (false, false);
             let kernel = Kernel::StoreRows { format, lanes, columns, coarse, arith, stored, scales };
@@ -95,8 +95,9 @@ impl Case {
             todo.extend(weights.multiply(gpu, pipelines, input, &between, &biases, &how)?);
             let no_norm = numbers(gpu, &[0.0])?;
             let buffers = [&row_data, &turns, &between, &no_norm, &no_norm, &q, &keys, &values];
-            let bound = bind(gpu, pipelines, Family::RopeStore, &rope, &buffers.map(|room| &room.buffer))?;
-            todo.push((Kernel::RopeStore(stored), bound, [ALL_HEADS as u32, columns as u32, 1]));
+            let kernel = Kernel::RopeStore(stored);
+            let bound = bind(gpu, pipelines, kernel, &rope, &buffers.map(|room| &room.buffer))?;
+            todo.push((kernel, bound, [ALL_HEADS as u32, columns as u32, 1]));
         }
         let queries = run(gpu, pipelines, &todo, &q.buffer, q_len)?;
         let keys = run(gpu, pipelines, &[], &keys.buffer, keys_len)?;
@@ -130,7 +131,7 @@ const UNWRITTEN: f32 = 7.0;
 
 /// The first thing that is wrong.
 pub(super) fn fault(gpu: &Gpu, pipelines: &mut Pipelines, extent: Extent) -> Result<Option<String>> {
-    if !Family::StoreRows.fits(&gpu.limits) {
+    if !Bindings::STORE_ROWS.fits(&gpu.limits) {
         return Ok(None);
     }
     let stored = Stored { keys: KvType::F16, values: KvType::F16 };

@@ -7,7 +7,7 @@ use super::{
         formats::BLOCK,
         harness::{Dispatch, How, Matrix, Random, Room, bind, blocks, numbers, plain, run},
         params::{MatmulParams, NormUnscaledParams},
-        pipelines::{FEW_ROWS, Family, Kernel, Mode, Pipelines},
+        pipelines::{Bindings, FEW_ROWS, Kernel, Mode, Pipelines},
         variants::Arith,
         work::TILE_ROWS,
     },
@@ -116,8 +116,9 @@ impl Case {
             let per_number = 1.0 / dim as f32;
             let params = NormUnscaledParams { stride: dim as u32 / 4, eps: EPS, per_number, zero: 0 };
             let buffers = [&weight, &rows, &h].map(|room| &room.buffer);
-            let bound = bind(gpu, pipelines, Family::NormUnscaled, &params, &buffers)?;
-            todo.push((Kernel::NormUnscaled { arith, lanes, whole }, bound, [1, columns as u32, 1]));
+            let kernel = Kernel::NormUnscaled { arith, lanes, whole };
+            let bound = bind(gpu, pipelines, kernel, &params, &buffers)?;
+            todo.push((kernel, bound, [1, columns as u32, 1]));
         }
         let outputs = numbers(gpu, &vec![0.0; columns.next_multiple_of(2 * TILE_ROWS) * OUTPUTS])?;
         let bias = numbers(gpu, &given.bias)?;
@@ -150,7 +151,7 @@ impl Case {
         };
         let [high, low, scales] = before.streams.each_ref();
         let buffers = [high, low, scales, bias, x, rows, weight, h].map(|room| &room.buffer);
-        let bound = bind(gpu, pipelines, Family::AddRows, &params, &buffers)?;
+        let bound = bind(gpu, pipelines, Bindings::ADD_ROWS, &params, &buffers)?;
         let (format, lanes, columns) = (before.format, gpu.tuning.lanes(before.blocks), columns as u32);
         let kernel = Kernel::AddRows { format, lanes, columns, coarse: false, arith };
         Ok((kernel, bound, [(dim / BLOCK) as u32, 1, 1]))

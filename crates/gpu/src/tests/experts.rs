@@ -5,7 +5,7 @@ use super::{
         formats::BLOCK,
         harness::{How, Matrix, Random, bind, blocks, numbers, plain, run, storage},
         params::{ChooseParams, MatmulParams, SortParams, SumParams},
-        pipelines::{Family, Kernel, Mode, Pipelines, Tuning},
+        pipelines::{Bindings, Kernel, Mode, Pipelines, Tuning},
         variants::{Arith, Variants},
     },
     TUNINGS, U, bits, gpu, gpu_with,
@@ -122,7 +122,7 @@ fn rows_choose_their_best_experts() {
             let made = [&scores, &bias, &factors].map(|x| numbers(&gpu, x).unwrap());
             let chosen = numbers(&gpu, &vec![0.0; rows * 64]).unwrap();
             let buffers = [&made[0], &made[1], &made[2], &chosen].map(|room| &room.buffer);
-            let bound = bind(&gpu, &pipelines, Family::Choose, &params, &buffers).unwrap();
+            let bound = bind(&gpu, &pipelines, Kernel::Choose, &params, &buffers).unwrap();
             let steps = [(Kernel::Choose, bound, [1, rows as u32, 1])];
             let got = run(&gpu, &mut pipelines, &steps, &chosen.buffer, rows * 64).unwrap();
             for (row, got) in got.chunks_exact(64).enumerate() {
@@ -159,7 +159,7 @@ fn a_row_without_numbers_has_a_choice() {
     let scores = numbers(&gpu, &[f32::NAN, 1.0, f32::NAN, 2.0, f32::NAN, f32::NAN]).unwrap();
     let chosen = numbers(&gpu, &[0.0; 6]).unwrap();
     let buffers = [&scores, &scores, &scores, &chosen].map(|room| &room.buffer);
-    let bound = bind(&gpu, &pipelines, Family::Choose, &params, &buffers).unwrap();
+    let bound = bind(&gpu, &pipelines, Kernel::Choose, &params, &buffers).unwrap();
     let got = run(&gpu, &mut pipelines, &[(Kernel::Choose, bound, [1, 1, 1])], &chosen.buffer, 3).unwrap();
     assert_eq!(got, [3.0, 1.0, 0.0]);
 }
@@ -241,7 +241,7 @@ fn check_products(gpu: &super::Gpu, arith: Arith) {
                 let by = if tiles { &sorted } else { &chosen };
                 let [high, low, scales] = &whole.streams;
                 let buffers = [high, low, scales, &bias_room, x, &y, by].map(|room| &room.buffer);
-                let bound = bind(gpu, &pipelines, Family::ExpertMatmul, &params, &buffers).unwrap();
+                let bound = bind(gpu, &pipelines, Bindings::EXPERT_MATMUL, &params, &buffers).unwrap();
                 let mut steps = Vec::new();
                 if arith != Arith::Float {
                     steps.push(whole.prepare(gpu, &pipelines, &floats, &prepared, &how).unwrap());
@@ -249,7 +249,7 @@ fn check_products(gpu: &super::Gpu, arith: Arith) {
                 let (format, coarse) = (whole.format, false);
                 if tiles {
                     let buffers = [&count, &chosen, &sorted].map(|room| &room.buffer);
-                    let sort = bind(gpu, &pipelines, Family::ExpertsSort, &sort, &buffers).unwrap();
+                    let sort = bind(gpu, &pipelines, Kernel::ExpertsSort, &sort, &buffers).unwrap();
                     steps.push((Kernel::ExpertsSort, sort, [1, 1, 1]));
                     let kernel = Kernel::ExpertTile { format, mode, lanes, coarse, arith };
                     steps.push((kernel, bound, [each.div_ceil(64) as u32, most_tiles as u32, 1]));
@@ -291,7 +291,7 @@ fn results_are_summed_by_their_weights() {
         };
         let made = [&results, &chosen, &before].map(|x| numbers(&gpu, x).unwrap());
         let buffers = made.each_ref().map(|room| &room.buffer);
-        let bound = bind(&gpu, &pipelines, Family::ExpertsSum, &params, &buffers).unwrap();
+        let bound = bind(&gpu, &pipelines, Kernel::ExpertsSum, &params, &buffers).unwrap();
         let steps = [(Kernel::ExpertsSum, bound, [2, rows as u32, 1])];
         let got = run(&gpu, &mut pipelines, &steps, buffers[2], before.len()).unwrap();
         for row in 0..rows {

@@ -6,7 +6,7 @@ use super::{
         harness::{Dispatch, Random, Room, bind, numbers, run, storage},
         layout::Place,
         ops::mixers::{MixerPlaces, convolve_params, scan_params},
-        pipelines::{Family, Kernel, Pipelines, Tuning},
+        pipelines::{Kernel, Pipelines, Tuning},
         states::{ScanShape, Slab, pass_words, replay_words},
     },
     Gpu, bits, gpu,
@@ -168,17 +168,18 @@ impl<'a> Device<'a> {
         let words = storage(self.gpu, bytemuck::cast_slice(words)).unwrap();
         let params = convolve_params(1, &self.case.spec, &places);
         let buffers = [&words, src, &self.taps, &self.slabs, dst].map(|room| &room.buffer);
-        let bound = bind(self.gpu, &self.pipelines, Family::Convolve, &params, &buffers).unwrap();
+        let bound =
+            bind(self.gpu, &self.pipelines, Kernel::Convolve { again: false }, &params, &buffers).unwrap();
         let groups = [conv.channels.div_ceil(32) as u32, runs as u32, 1];
         let mut steps = vec![(Kernel::Convolve { again }, bound, groups)];
         if let Some(scan) = scan {
             let params = scan_params(1, &self.case.spec, scan, &places);
             let buffers =
                 [&words, dst, step, beta, &self.of_heads, &self.slabs, out].map(|room| &room.buffer);
-            let bound = bind(self.gpu, &self.pipelines, Family::Scan, &params, &buffers).unwrap();
             let ScanShape { lanes, groups } = ScanShape::of(scan);
             let gated_delta = matches!(scan.kind, ScanKind::GatedDelta { .. });
             let kernel = Kernel::Scan { gated_delta, lanes: lanes as u32, again };
+            let bound = bind(self.gpu, &self.pipelines, kernel, &params, &buffers).unwrap();
             steps.push((kernel, bound, [(scan.n_head * groups) as u32, runs as u32, 1]));
         }
         steps

@@ -5,7 +5,7 @@ use super::{
         formats::BLOCK,
         harness::{How, Matrix, Random, bind, blocks, numbers, plain, run},
         params::{MatmulParams, TakeParams},
-        pipelines::{Family, Kernel, Pipelines, Tuning},
+        pipelines::{Bindings, Kernel, Pipelines, Tuning},
         variants::{Arith, Variants},
         work::{TILE_ROWS, padded},
     },
@@ -35,7 +35,7 @@ fn parts_of_rows_are_taken_with_zeros_behind_them() {
             dst_every: dst_every as u32,
         };
         let [from, to] = [&src, &before].map(|x| numbers(&gpu, x).unwrap());
-        let bound = bind(&gpu, &pipelines, Family::Take, &params, &[&from.buffer, &to.buffer]).unwrap();
+        let bound = bind(&gpu, &pipelines, Kernel::Take, &params, &[&from.buffer, &to.buffer]).unwrap();
         let groups = [(parts * each).div_ceil(64) as u32, rows as u32, 1];
         let steps = [(Kernel::Take, bound, groups)];
         let got = run(&gpu, &mut pipelines, &steps, &to.buffer, before.len()).unwrap();
@@ -120,7 +120,7 @@ fn check_products(gpu: &Gpu, arith: Arith) {
             let x_room = if arith == Arith::Float { &floats } else { &prepared };
             let [high, low, scales] = &whole.streams;
             let buffers = [high, low, scales, &nothing, x_room, &y].map(|room| &room.buffer);
-            let bound = bind(gpu, &pipelines, Family::Matmul, &params, &buffers).unwrap();
+            let bound = bind(gpu, &pipelines, Bindings::MATMUL, &params, &buffers).unwrap();
             let (format, lanes, coarse) = (whole.format, gpu.tuning.lanes(whole.blocks), false);
             steps.push(if rows > 8 {
                 let kernel = Kernel::HeadTile { format, lanes, coarse, arith };

@@ -8,7 +8,7 @@ use super::{
         harness::{How, Matrix, Random, Room, bind, blocks, numbers, plain, room, run, storage},
         ops::Binding,
         params::{AttendParams, MatmulParams, NormParams, PrepareParams},
-        pipelines::{Curve, Family, Kernel, Mode, Pipelines, Tuning},
+        pipelines::{Curve, Kernel, Mode, Pipelines, Tuning},
         stored::Stored,
         variants::Arith,
     },
@@ -18,8 +18,8 @@ use crate::{kv_type::KvType, quant::GgmlType};
 
 /// What a kernel binds before its results.
 struct Step<'a> {
-    plain: (Kernel, Family),
-    preparing: (Kernel, Family),
+    plain: Kernel,
+    preparing: Kernel,
     inputs: Vec<&'a Room<'a>>,
     groups: [[u32; 3]; 2],
 }
@@ -38,29 +38,29 @@ fn check<T: bytemuck::NoUninit>(
     let prepared_len = 4 * blocks.next_multiple_of(8) * arith.block_quads();
     let out = || numbers(gpu, &vec![7.0; len]).unwrap();
     let prepared = || room(gpu, 4 * prepared_len as u64).unwrap();
-    let bound = |pipelines: &Pipelines, family, results: &[&Room]| -> Binding {
+    let bound = |pipelines: &Pipelines, kernel: Kernel, results: &[&Room]| -> Binding {
         let buffers = step.inputs.iter().copied().chain(results.iter().copied());
         let buffers: Vec<_> = buffers.map(|room| &room.buffer).collect();
-        bind(gpu, pipelines, family, params, &buffers).unwrap()
+        bind(gpu, pipelines, kernel, params, &buffers).unwrap()
     };
     let (plain, separate) = (out(), prepared());
-    let made = bound(pipelines, step.plain.1, &[&plain]);
+    let made = bound(pipelines, step.plain, &[&plain]);
     let prepare = PrepareParams { blocks: (width / BLOCK) as u32 };
     let buffers = [&plain.buffer, &separate.buffer];
-    let then = bind(gpu, pipelines, Family::Prepare, &prepare, &buffers).unwrap();
+    let then = bind(gpu, pipelines, Kernel::Prepare(arith), &prepare, &buffers).unwrap();
     let groups = [(width / BLOCK).div_ceil(32) as u32, rows as u32, 1];
-    let steps = [(step.plain.0, made, step.groups[0]), (Kernel::Prepare(arith), then, groups)];
+    let steps = [(step.plain, made, step.groups[0]), (Kernel::Prepare(arith), then, groups)];
     let want_prepared = run(gpu, pipelines, &steps, &separate.buffer, prepared_len).unwrap();
     let want = run(gpu, pipelines, &[], &plain.buffer, len).unwrap();
     assert!(want.iter().any(|&x| x != 0.0 && x != 7.0));
 
     let (both, together) = (out(), prepared());
-    let made = bound(pipelines, step.preparing.1, &[&both, &together]);
-    let steps = [(step.preparing.0, made, step.groups[1])];
+    let made = bound(pipelines, step.preparing, &[&both, &together]);
+    let steps = [(step.preparing, made, step.groups[1])];
     let got_prepared = run(gpu, pipelines, &steps, &together.buffer, prepared_len).unwrap();
     let got = run(gpu, pipelines, &[], &both.buffer, len).unwrap();
-    assert!(bits(&got) == bits(&want), "{:?}: in floats", step.preparing.0);
-    assert!(bits(&got_prepared) == bits(&want_prepared), "{:?}: prepared", step.preparing.0);
+    assert!(bits(&got) == bits(&want), "{:?}: in floats", step.preparing);
+    assert!(bits(&got_prepared) == bits(&want_prepared), "{:?}: prepared", step.preparing);
 }
 
 fn ways() -> impl Iterator<Item = (Tuning, Arith)> {
@@ -87,8 +87,8 @@ fn norms_prepare_rows_as_by_themselves() {
                 ..NormParams::default()
             };
             let step = Step {
-                plain: (Kernel::Norm(Arith::Float), Family::Norm),
-                preparing: (Kernel::Norm(arith), Family::NormPrepared),
+                plain: Kernel::Norm(Arith::Float),
+                preparing: Kernel::Norm(arith),
                 inputs: vec![&rows, &weight, &x],
                 groups: [[1, 3, 1]; 2],
             };
@@ -139,8 +139,8 @@ fn attention_prepares_rows_as_by_itself() {
                 let x = if shared { kv_heads as u32 * group.div_ceil(4) } else { heads as u32 };
                 let attend = |arith| Kernel::Attend { split: false, shared, stored, arith };
                 let step = Step {
-                    plain: (attend(Arith::Float), Family::Attend),
-                    preparing: (attend(arith), Family::AttendPrepared),
+                    plain: attend(Arith::Float),
+                    preparing: attend(arith),
                     inputs: vec![&row_data, &list, &q, &keys, &values, &q],
                     groups: [[x, 1, 2]; 2],
                 };
@@ -152,8 +152,8 @@ fn attention_prepares_rows_as_by_itself() {
                 .collect();
             let chunks = numbers(&gpu, &chunks).unwrap();
             let step = Step {
-                plain: (Kernel::AttendJoin(Arith::Float), Family::AttendJoin),
-                preparing: (Kernel::AttendJoin(arith), Family::AttendJoinPrepared),
+                plain: Kernel::AttendJoin(Arith::Float),
+                preparing: Kernel::AttendJoin(arith),
                 inputs: vec![&row_data, &chunks, &q],
                 groups: [[heads as u32, 1, 2]; 2],
             };
@@ -211,19 +211,16 @@ fn gates_prepare_rows_as_by_themselves() {
                 };
                 let [high, low, scales] = &matrix.streams;
                 let step = Step {
-                    plain: (in_floats, Family::Matmul),
-                    preparing: (
-                        Kernel::GateRows {
-                            format,
-                            curve,
-                            lanes,
-                            columns,
-                            coarse: false,
-                            arith,
-                            scales: false,
-                        },
-                        Family::MatmulPrepared,
-                    ),
+                    plain: in_floats,
+                    preparing: Kernel::GateRows {
+                        format,
+                        curve,
+                        lanes,
+                        columns,
+                        coarse: false,
+                        arith,
+                        scales: false,
+                    },
                     inputs: vec![high, low, scales, &none, &x],
                     groups: [
                         [1, (2 * outputs as u32).div_ceil(tuning.rows_at_once(in_floats)), 1],

@@ -5,7 +5,7 @@ use super::{
         formats::BLOCK,
         harness::{Random, bind, numbers, run, storage},
         params::{NormParams, RopeParams},
-        pipelines::{Family, Kernel, Pipelines},
+        pipelines::{Kernel, Pipelines},
         shift::ShiftParams,
         stored::{Stored, kv_words},
         variants::Arith,
@@ -44,7 +44,7 @@ fn norms_are_right_to_rounding() {
             let (weights, rows_x) =
                 (numbers(&gpu, &padded(&weight)).unwrap(), numbers(&gpu, &padded(&x)).unwrap());
             let buffers = [&rows, &weights, &rows_x, &h].map(|b| &b.buffer);
-            let bound = bind(&gpu, &pipelines, Family::Norm, &params, &buffers).unwrap();
+            let bound = bind(&gpu, &pipelines, Kernel::Norm(Arith::Float), &params, &buffers).unwrap();
             let norm = [(Kernel::Norm(Arith::Float), bound, [1, 2, 1])];
             let got = run(&gpu, &mut pipelines, &norm, &h.buffer, 2 * stride).unwrap();
             for (got, row) in got.chunks_exact(stride).zip([2, 0]) {
@@ -199,7 +199,7 @@ fn queries_and_keys_are_normed_and_turned_and_stored_in_their_cells() {
             let step = || {
                 let buffers =
                     [&row_data, &turns, &x, &q_norm, &k_norm, &q, &keys, &values].map(|b| &b.buffer);
-                let bound = bind(&gpu, &pipelines, Family::RopeStore, &params, &buffers).unwrap();
+                let bound = bind(&gpu, &pipelines, Kernel::RopeStore(stored), &params, &buffers).unwrap();
                 [(Kernel::RopeStore(stored), bound, [(heads + 2 * kv_heads) as u32, ROWS as u32, 1])]
             };
             let steps = [step(), step(), step()];
@@ -307,7 +307,7 @@ fn heads_of_every_kind_are_made_together_or_apart() {
                         RopeParams { first_head: first as u32, in_first: (first * dim) as u32, ..params };
                     let buffers = [&row_data, &turns, &input, &q_norm, &k_norm, &q, &keys, &values];
                     let buffers = buffers.map(|b| &b.buffer);
-                    let bound = bind(&gpu, &pipelines, Family::RopeStore, &params, &buffers).unwrap();
+                    let bound = bind(&gpu, &pipelines, Kernel::RopeStore(stored), &params, &buffers).unwrap();
                     (Kernel::RopeStore(stored), bound, [count as u32, rows as u32, 1])
                 })
                 .collect();
@@ -415,8 +415,9 @@ fn shifted_keys_are_turned_and_values_copied() {
             let k = storage(&gpu, bytemuck::cast_slice(&keys)).unwrap();
             let v = storage(&gpu, bytemuck::cast_slice(&values)).unwrap();
             let buffers = [&list, &turns, &k, &v].map(|b| &b.buffer);
-            let bound = bind(&gpu, pipelines, Family::Shift, &params, &buffers).unwrap();
-            let step = [(Kernel::Shift { keys: types.0 }, bound, [moves.len() as u32, 1, kv_heads as u32])];
+            let kernel = Kernel::Shift { keys: types.0 };
+            let bound = bind(&gpu, pipelines, kernel, &params, &buffers).unwrap();
+            let step = [(kernel, bound, [moves.len() as u32, 1, kv_heads as u32])];
             let (out, len) = [(&k, keys.len()), (&v, values.len())][which];
             let read = run(&gpu, pipelines, &step, &out.buffer, len).unwrap();
             read.iter().map(|x| x.to_bits()).collect::<Vec<u32>>()

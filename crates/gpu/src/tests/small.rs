@@ -5,7 +5,7 @@ use super::{
         device::Gpu,
         harness::{Random, bind, numbers, run, storage},
         params::{ActivateParams, AddParams, CapParams, MultiplyParams, NormGroupsParams, ScaleParams},
-        pipelines::{Curve, Family, Kernel, Pipelines, numbers_of},
+        pipelines::{Curve, Kernel, Pipelines, numbers_of},
     },
     TUNINGS, U, gpu,
 };
@@ -84,7 +84,7 @@ fn check_norm(gpu: &Gpu, pipelines: &mut Pipelines, norm: &Norm) {
         buffers.remove(2);
     }
     let kernel = Kernel::NormGroups { inside: norm.inside };
-    let bound = bind(gpu, pipelines, kernel.family(), &params, &buffers).unwrap();
+    let bound = bind(gpu, pipelines, kernel, &params, &buffers).unwrap();
     let steps = [(kernel, bound, [groups as u32, rows as u32, 1])];
     let got = run(gpu, pipelines, &steps, &y.buffer, rows * stride).unwrap();
     for (i, &got) in got.iter().enumerate() {
@@ -168,7 +168,9 @@ fn activations_are_those_of_their_formulas() {
     for activation in ACTIVATIONS {
         let (g, u) = (numbers(&gpu, &x).unwrap(), numbers(&gpu, &ups).unwrap());
         let params = ActivateParams { numbers: numbers_of(Some(activation)), count: x.len() as u32 };
-        let bound = bind(&gpu, &pipelines, Family::Activate, &params, &[&u.buffer, &g.buffer]).unwrap();
+        let bound =
+            bind(&gpu, &pipelines, Kernel::Activate(activation.into()), &params, &[&u.buffer, &g.buffer])
+                .unwrap();
         let steps = [(Kernel::Activate(activation.into()), bound, [x.len().div_ceil(64) as u32, 1, 1])];
         let got = run(&gpu, &mut pipelines, &steps, &g.buffer, x.len()).unwrap();
         for ((&got, &x), &up) in got.iter().zip(&x).zip(&ups) {
@@ -214,9 +216,10 @@ fn rows_are_multiplied_added_and_scaled_where_they_lie() {
         }
     };
     let f = Activation::Gelu;
+    let kernel = Kernel::Multiply { f: f.into(), g: Curve::Sigmoid };
     check(
         "multiplied",
-        Kernel::Multiply { f: f.into(), g: Curve::Sigmoid },
+        kernel,
         &|pipelines, dst| {
             let params = MultiplyParams {
                 width: width32,
@@ -226,7 +229,7 @@ fn rows_are_multiplied_added_and_scaled_where_they_lie() {
                 by_first,
                 ..MultiplyParams::default()
             };
-            bind(&gpu, pipelines, Family::Multiply, &params, &[&by.buffer, dst]).unwrap()
+            bind(&gpu, pipelines, kernel, &params, &[&by.buffer, dst]).unwrap()
         },
         &|x, by, _| activated(f, x, 1.0) * activated(Activation::Sigmoid, by, 1.0),
     );
@@ -246,7 +249,7 @@ fn rows_are_multiplied_added_and_scaled_where_they_lie() {
                     gate_stride: by_stride,
                     gate_first: 7,
                 };
-                bind(&gpu, pipelines, Family::Add, &params, &[&by.buffer, &by.buffer, dst]).unwrap()
+                bind(&gpu, pipelines, Kernel::Add, &params, &[&by.buffer, &by.buffer, dst]).unwrap()
             },
             &|x, by, row| {
                 let gate = f64::from(other[row * other_stride + 7]);
@@ -259,7 +262,7 @@ fn rows_are_multiplied_added_and_scaled_where_they_lie() {
         Kernel::Scale,
         &|pipelines, dst| {
             let params = ScaleParams { width: width32, stride: stride32, first: first32, by: 3.5 };
-            bind(&gpu, pipelines, Family::Change, &params, &[dst]).unwrap()
+            bind(&gpu, pipelines, Kernel::Scale, &params, &[dst]).unwrap()
         },
         &|x, _, _| 3.5 * x,
     );
@@ -273,7 +276,7 @@ fn logits_are_scaled_and_capped() {
     for (scale, cap) in [(0.125f32, 0.0f32), (1.0, 30.0), (2.0, 15.0)] {
         let logits = numbers(&gpu, &x).unwrap();
         let params = CapParams { count: x.len() as u32, scale, cap };
-        let bound = bind(&gpu, &pipelines, Family::Change, &params, &[&logits.buffer]).unwrap();
+        let bound = bind(&gpu, &pipelines, Kernel::Cap, &params, &[&logits.buffer]).unwrap();
         let steps = [(Kernel::Cap, bound, [x.len().div_ceil(64) as u32, 1, 1])];
         let got = run(&gpu, &mut pipelines, &steps, &logits.buffer, x.len()).unwrap();
         for (&got, &x) in got.iter().zip(&x) {

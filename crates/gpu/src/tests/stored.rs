@@ -3,7 +3,7 @@
 use super::{
     super::{
         formats::Format,
-        pipelines::{Family, Pipelines},
+        pipelines::{Bindings, Pipelines},
         proof::stored::Case,
         stored::Stored,
         variants::Arith,
@@ -16,7 +16,7 @@ use crate::{kv_type::KvType, quant::GgmlType};
 fn what_products_store_has_the_bits_of_what_is_stored_after_them() {
     let test = "what_products_store_has_the_bits_of_what_is_stored_after_them";
     let Some(mut gpu) = gpu(test) else { return };
-    if !Family::StoreRows.fits(&gpu.limits) {
+    if !Bindings::STORE_ROWS.fits(&gpu.limits) {
         eprintln!("NOT RUN: {test}: the device binds too few buffers");
         return;
     }

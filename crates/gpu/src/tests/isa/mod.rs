@@ -181,7 +181,7 @@ fn kernels_keep_to_their_table() {
             let name = label(kernel);
             let words = Final::of(kernel, &tuning, Variants::PLAIN, Square::default()).spirv().unwrap();
             assert!(!exchanges(&words), "{name}: its bits depend on how many threads run together");
-            let compiled = driver.compile(&words, kernel.family().storage().len());
+            let compiled = driver.compile(&words, kernel.bindings().0.len());
             let compiled = compiled.unwrap_or_else(|e| panic!("{name}: {e}"));
             if let Some(folder) = &listings {
                 std::fs::write(folder.join(format!("{name}.txt")), &compiled.listing).unwrap();
