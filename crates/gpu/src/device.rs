@@ -15,7 +15,7 @@ use super::fxc::Fxc;
 use super::{
     cache::{DiskCache, KernelCache},
     memory::{self, DeviceMemory},
-    pipelines::{MOST_SHARED, Tuning},
+    tuning::{MOST_SHARED, Tuning},
     variants::{Square, Variants},
 };
 use crate::{Error, Result, backend::gpu::GpuVariant, quoted::squeezed};

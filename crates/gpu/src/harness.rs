@@ -5,14 +5,14 @@ use wgpu::BufferUsages as Usage;
 use super::{
     device::Gpu,
     formats::{BLOCK, FileType, Format, Streams, split_row},
-    ops::Binding,
     params::{MatmulParams, Params, PrepareParams},
-    pipelines::{Bindings, Kernel, Mode, Pipelines, Tiles, Tiling, Turns},
+    pipelines::{Bindings, Kernel, Mode, Pipelines},
     readback,
-    record::Recorder,
+    record::{Binding, Recorder},
     stored::words_of,
+    tuning::TILE_ROWS,
+    tuning::{Tiles, Tiling, Turns},
     variants::Arith,
-    work::TILE_ROWS,
 };
 use crate::{Result, kv_type::KvType, quant::GgmlType, rng::Rng};
 
@@ -313,7 +313,7 @@ impl<'a> Matrix<'a> {
         let turns = Turns::of(columns);
         let columns = turns.columns;
         let kernel = Kernel::MatmulRows { format, mode, lanes, columns, coarse, arith, scales };
-        let groups = (self.rows as u32).div_ceil(gpu.tuning.rows_at_once(kernel));
+        let groups = (self.rows as u32).div_ceil(kernel.rows_at_once(&gpu.tuning));
         Ok(vec![(kernel, bound, turns.groups([groups, 1, 1]))])
     }
 

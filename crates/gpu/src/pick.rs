@@ -4,10 +4,9 @@ use std::collections::HashMap;
 
 use super::{
     device::Gpu,
-    ops::Binding,
     params::Params,
     pipelines::{Kernel, Pipelines},
-    record::Recorder,
+    record::{Binding, Recorder},
     work::OUTPUTS_AT_ONCE,
 };
 use crate::{Result, scores::Top};
@@ -121,9 +120,9 @@ pub fn take(bytes: &[u8], k: usize, rows: &mut [Top]) {
 mod tests {
     use super::*;
     use crate::{
-        pipelines::Tuning,
         readback,
         tests::{Random, gpu, numbers},
+        tuning::Tuning,
     };
 
     /// ln Σ exp is rounded: a term by an exponential of 3 + 2·100 units at most (and the smaller the term the more), a

@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use super::{
     device::Gpu,
-    ops::Binding,
     pipelines::{Kernel, Pipelines},
     profile::Profile,
 };
@@ -13,6 +12,12 @@ use crate::{Result, backend::Traffic};
 
 /// Multiplications in one submission: a slow integrated GPU is busy with them for about half a second.
 pub const MOST_WORK: u64 = 100_000_000_000;
+
+/// What a dispatch binds.
+pub struct Binding {
+    pub group: wgpu::BindGroup,
+    pub params: u32,
+}
 
 pub struct Recorder<'a> {
     pub gpu: &'a Gpu,

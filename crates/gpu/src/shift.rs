@@ -4,10 +4,10 @@ use wgpu::util::{BufferInitDescriptor, DeviceExt};
 
 use super::{
     device::Gpu,
-    ops::{Binding, in_two},
+    ops::in_two,
     params::SLOT_BYTES,
     pipelines::{Kernel, Pipelines},
-    record::Recorder,
+    record::{Binding, Recorder},
     rows::{halves, turns},
     work::KvBuffers,
 };

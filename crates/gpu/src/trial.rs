@@ -11,9 +11,10 @@ use super::{
     device::{Found, Gpu},
     formats::{BLOCK, Format},
     harness::{Dispatch, How, Matrix, Random, Room, blocks, numbers, plain, room},
-    pipelines::{Curve, FEW_ROWS, Mode, Pipelines, Tiles, Tuning},
+    pipelines::{Curve, Mode, Pipelines},
     proof::{self, PROOF_BYTES, Proof, is_more, same_bits},
     speeds,
+    tuning::{FEW_ROWS, Tiles, Tuning},
     variants::{Arith, Variants},
 };
 use crate::{

@@ -4,8 +4,8 @@ use super::{
     device::Gpu,
     formats::BLOCK,
     layout::Layout,
-    pipelines::LANE_SUMS_BYTES,
     stored::{Stored, kv_words},
+    tuning::{LANE_SUMS_BYTES, TILE_ROWS},
     variants::Arith,
 };
 use crate::{
@@ -13,9 +13,6 @@ use crate::{
     kv::{KvLayout, MOST_REPLAYED},
     plan::{AttnSpec, Buf, Op, Plan, RopeId, UnitSet},
 };
-
-/// Rows of a tile of `matmul_tile`; buffers of rows have whole tiles.
-pub const TILE_ROWS: usize = 32;
 
 /// Logits made, and read back, at once.
 pub const OUTPUTS_AT_ONCE: usize = TILE_ROWS;

@@ -274,7 +274,7 @@ impl Ops {
                 recorder.dispatch(kernel, &part.by_tile, [matmul.rows.div_ceil(64), tiles, 1])?;
             } else {
                 let kernel = Kernel::ExpertRows { format, mode, lanes, coarse, arith };
-                let at_once = recorder.gpu.tuning.rows_at_once(kernel);
+                let at_once = kernel.rows_at_once(&recorder.gpu.tuning);
                 recorder.dispatch(kernel, &part.by_pair, [matmul.rows.div_ceil(at_once), pairs as u32, 1])?;
             }
         }

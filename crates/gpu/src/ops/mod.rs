@@ -26,7 +26,7 @@ use super::{
     layout::Place,
     params::Params,
     pipelines::{Bindings, Kernel, Pipelines},
-    record::Recorder,
+    record::{Binding, Recorder},
     rows::RowData,
     states::StateStore,
     variants::Arith,
@@ -38,12 +38,6 @@ use crate::{
     backend::Rows,
     plan::{AttnId, Buf, BufSet, MixerId, MoeId, Op, Plan, Step, UnitSet, WeightId},
 };
-
-/// What a dispatch binds.
-pub struct Binding {
-    pub group: wgpu::BindGroup,
-    pub params: u32,
-}
 
 /// A kernel that takes each row by itself, in so many workgroups.
 struct RowStep {

@@ -5,10 +5,12 @@ use super::{
     super::{
         formats::{BLOCK, Format},
         params::MatmulParams,
-        pipelines::{Bindings, FEW_ROWS, Kernel},
+        pipelines::{Bindings, Kernel},
         record::Recorder,
+        tuning::FEW_ROWS,
+        tuning::TILE_ROWS,
         variants::Arith,
-        work::{TILE_ROWS, heads_apart, padded},
+        work::{heads_apart, padded},
     },
     Binding, Ops, Ready, RowStep, Stage,
     small::Taken,
@@ -121,7 +123,7 @@ impl Ops {
         for (bound, heads) in &product.parts {
             if rows <= FEW_ROWS {
                 let kernel = Kernel::HeadRows { format, lanes, columns: rows as u32, coarse, arith };
-                let at_once = recorder.gpu.tuning.rows_at_once(kernel);
+                let at_once = kernel.rows_at_once(&recorder.gpu.tuning);
                 recorder.dispatch(kernel, bound, [product.rows.div_ceil(at_once), 1, *heads])?;
             } else {
                 let kernel = Kernel::HeadTile { format, lanes, coarse, arith };

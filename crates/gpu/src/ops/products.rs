@@ -4,8 +4,9 @@ use super::{
     super::{
         formats::{BLOCK, Format},
         params::{ActivateParams, MatmulParams, PrepareParams},
-        pipelines::{Bindings, Curve, FEW_ROWS, Kernel, Mode, Tiles, Tiling, Turns, numbers_of},
+        pipelines::{Bindings, Curve, Kernel, Mode, numbers_of},
         record::Recorder,
+        tuning::{FEW_ROWS, Tiles, Tiling, Turns},
         variants::Arith,
         weights::{Joined, Matrix, MatrixPart, To},
     },
@@ -281,7 +282,7 @@ impl Ops {
                 let turns = Turns::of(rows);
                 let columns = turns.columns;
                 let kernel = Kernel::MatmulRows { format, mode, lanes, columns, coarse, arith, scales };
-                let groups = matrix_rows.div_ceil(recorder.gpu.tuning.rows_at_once(kernel));
+                let groups = matrix_rows.div_ceil(kernel.rows_at_once(&recorder.gpu.tuning));
                 recorder.dispatch(kernel, bound, turns.groups(in_two(groups, &recorder.gpu.limits)))?;
             } else {
                 let gpu = recorder.gpu;

@@ -4,9 +4,10 @@
 use super::{
     super::{
         params::MatmulParams,
-        pipelines::{Bindings, FEW_ROWS, Kernel},
+        pipelines::{Bindings, Kernel},
         record::Recorder,
         stored::Stored,
+        tuning::FEW_ROWS,
         work::Slot,
     },
     Binding, Ops, Ready, Stage,
@@ -172,7 +173,7 @@ impl Ops {
         let columns = rows as u32;
         for (bound, part) in bounds.iter().zip(&matmul.parts) {
             let kernel = Kernel::StoreRows { format, lanes, columns, coarse, arith, stored, scales };
-            let groups = part.rows.div_ceil(recorder.gpu.tuning.rows_at_once(kernel));
+            let groups = part.rows.div_ceil(kernel.rows_at_once(&recorder.gpu.tuning));
             recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
         }
         Ok(())

@@ -1,13 +1,15 @@
 //! Which kernels there are. What there is to say of each is in `table.rs`.
 
-use super::super::{formats::Format, stored::Stored, variants::Arith};
+use super::super::{
+    formats::Format,
+    stored::Stored,
+    tuning::{FEW_ROWS, FewRows, Tuning},
+    variants::Arith,
+};
 use crate::{kv_type::KvType, plan::Activation};
 
 /// Heads of more numbers are not prepared for products where they are made: there is no room for them.
 pub const MOST_PREPARED_HEAD: usize = 512;
-
-/// Up to so many rows the weights are read once for all of them, by a kernel for each number of rows.
-pub const FEW_ROWS: usize = 8;
 
 /// What becomes of a matrix product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -240,17 +242,6 @@ pub enum Kernel {
     Read,
 }
 
-/// What the kernels for a few rows have in common.
-#[derive(Clone, Copy, Debug)]
-pub struct FewRows {
-    pub format: Format,
-    pub arith: Arith,
-    pub lanes: u32,
-    pub columns: u32,
-    /// What it adds to is prepared, too.
-    pub shows: bool,
-}
-
 impl Kernel {
     /// What a kernel for a few rows multiplies, and how.
     pub fn few_rows(self) -> Option<FewRows> {
@@ -268,6 +259,11 @@ impl Kernel {
             }
             _ => None,
         }
+    }
+
+    /// Rows that a workgroup of a row kernel makes; not of `gate_rows` and `add_rows`, which always make as many.
+    pub fn rows_at_once(self, tuning: &Tuning) -> u32 {
+        tuning.rows_at_once(self.few_rows().expect("a row kernel"))
     }
 
     /// The same for other numbers of columns, where there is one for each.

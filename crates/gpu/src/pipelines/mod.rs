@@ -10,17 +10,15 @@ mod table;
 mod text;
 #[cfg(any(test, windows))]
 mod translated;
-mod tuning;
 
 use std::{collections::HashMap, sync::Arc};
 
 use background::{Background, Turn};
-pub use kernel::{Curve, FEW_ROWS, Kernel, MOST_PREPARED_HEAD, Mode, numbers_of};
+pub use kernel::{Curve, Kernel, MOST_PREPARED_HEAD, Mode, numbers_of};
 use make::Maker;
 pub use text::Bindings;
 #[cfg(any(test, windows))]
 pub use translated::Final;
-pub use tuning::{LANE_SUMS_BYTES, MOST_SHARED, Tiles, Tiling, Tuning, Turns};
 
 use super::{device::Gpu, variants::Variants};
 use crate::Result;
@@ -156,7 +154,10 @@ mod tests {
     };
 
     use super::*;
-    use crate::variants::Square;
+    use crate::{
+        tuning::{MOST_SHARED, Tuning},
+        variants::Square,
+    };
 
     /// Halves in words are part of WebGPU, though not of what wgpu calls the lowest level.
     const BASE: Capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;

@@ -1,10 +1,10 @@
 //! The table of kernels: what each is called, what it binds, of which texts it is made, and which constants specialise it.
 
 use super::{
-    Kernel, Mode, Tuning,
+    Kernel, Mode,
     text::{Bindings, Description},
 };
-use crate::{formats::Format, stored::Stored, variants::Arith};
+use crate::{formats::Format, stored::Stored, tuning::Tuning, variants::Arith};
 
 /// Threads that make a row's choice of experts; with few of them Mesa's llvmpipe ends the loops over many experts early.
 const CHOOSERS: u32 = 64;

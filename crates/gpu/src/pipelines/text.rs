@@ -2,10 +2,11 @@
 
 use spec_run_shaders::shader;
 
-use super::{Kernel, Mode, Tuning, kernel::FewRows};
+use super::{Kernel, Mode};
 use crate::{
     formats::{Description as FormatDescription, Format, HighAlone},
     stored::Stored,
+    tuning::{FewRows, Tuning},
     variants::{Arith, Square, Variants},
 };
 

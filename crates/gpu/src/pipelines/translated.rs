@@ -14,8 +14,11 @@ use naga::{
 
 #[cfg(test)]
 use super::{
-    super::variants::{Square, Variants},
-    Kernel, Tuning,
+    super::{
+        tuning::Tuning,
+        variants::{Square, Variants},
+    },
+    Kernel,
 };
 
 /// Where wgpu puts the sizes of buffers for Metal.

@@ -89,7 +89,7 @@ impl Case {
             let (format, lanes, columns) = (weights.format, gpu.tuning.lanes(weights.blocks), columns as u32);
             let (coarse, scales) = (false, false);
             let kernel = Kernel::StoreRows { format, lanes, columns, coarse, arith, stored, scales };
-            let groups = (ROWS as u32).div_ceil(gpu.tuning.rows_at_once(kernel));
+            let groups = (ROWS as u32).div_ceil(kernel.rows_at_once(&gpu.tuning));
             todo.push((kernel, bound, [groups, 1, 1]));
         } else {
             todo.extend(weights.multiply(gpu, pipelines, input, &between, &biases, &how)?);

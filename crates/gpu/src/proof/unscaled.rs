@@ -7,9 +7,10 @@ use super::{
         formats::BLOCK,
         harness::{Dispatch, How, Matrix, Random, Room, bind, blocks, numbers, plain, run},
         params::{MatmulParams, NormUnscaledParams},
-        pipelines::{Bindings, FEW_ROWS, Kernel, Mode, Pipelines},
+        pipelines::{Bindings, Kernel, Mode, Pipelines},
+        tuning::FEW_ROWS,
+        tuning::TILE_ROWS,
         variants::Arith,
-        work::TILE_ROWS,
     },
     U, is_more, same_bits,
 };

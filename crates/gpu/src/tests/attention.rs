@@ -1,11 +1,7 @@
 //! Attention over contexts of all lengths, in every form.
 
 use super::{
-    super::{
-        pipelines::{Pipelines, Tuning},
-        proof::attention::Case,
-        stored::Stored,
-    },
+    super::{pipelines::Pipelines, proof::attention::Case, stored::Stored, tuning::Tuning},
     bits, gpu,
 };
 use crate::kv_type::KvType::{self, BF16, F16, F32, IQ4_NL, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};

@@ -5,7 +5,8 @@ use super::{
         formats::BLOCK,
         harness::{How, Matrix, Random, bind, blocks, numbers, plain, run, storage},
         params::{ChooseParams, MatmulParams, SortParams, SumParams},
-        pipelines::{Bindings, Kernel, Mode, Pipelines, Tuning},
+        pipelines::{Bindings, Kernel, Mode, Pipelines},
+        tuning::Tuning,
         variants::{Arith, Variants},
     },
     TUNINGS, U, bits, gpu, gpu_with,
@@ -255,7 +256,7 @@ fn check_products(gpu: &super::Gpu, arith: Arith) {
                     steps.push((kernel, bound, [each.div_ceil(64) as u32, most_tiles as u32, 1]));
                 } else {
                     let kernel = Kernel::ExpertRows { format, mode, lanes, coarse, arith };
-                    let groups = (each as u32).div_ceil(gpu.tuning.rows_at_once(kernel));
+                    let groups = (each as u32).div_ceil(kernel.rows_at_once(&gpu.tuning));
                     steps.push((kernel, bound, [groups, (rows * used) as u32, 1]));
                 }
                 let got = run(gpu, &mut pipelines, &steps, &y.buffer, rows * used * outputs).unwrap();

@@ -6,8 +6,9 @@ use super::{
         harness::{Dispatch, Random, Room, bind, numbers, run, storage},
         layout::Place,
         ops::mixers::{MixerPlaces, convolve_params, scan_params},
-        pipelines::{Kernel, Pipelines, Tuning},
+        pipelines::{Kernel, Pipelines},
         states::{ScanShape, Slab, pass_words, replay_words},
+        tuning::Tuning,
     },
     Gpu, bits, gpu,
 };

@@ -4,9 +4,9 @@
 use super::{
     device::{AdapterChoice, Found, Gpu, choose},
     harness,
-    pipelines::Tuning,
     proof::U,
     stored::row_of,
+    tuning::Tuning,
     variants::Variants,
 };
 use crate::kv_type::KvType;

@@ -5,9 +5,11 @@ use super::{
         formats::BLOCK,
         harness::{How, Matrix, Random, bind, blocks, numbers, plain, run},
         params::{MatmulParams, TakeParams},
-        pipelines::{Bindings, Kernel, Pipelines, Tuning},
+        pipelines::{Bindings, Kernel, Pipelines},
+        tuning::TILE_ROWS,
+        tuning::Tuning,
         variants::{Arith, Variants},
-        work::{TILE_ROWS, padded},
+        work::padded,
     },
     Gpu, bits, gpu, gpu_with,
 };
@@ -127,7 +129,7 @@ fn check_products(gpu: &Gpu, arith: Arith) {
                 (kernel, bound, [each.div_ceil(64) as u32, rows.div_ceil(TILE_ROWS) as u32, heads as u32])
             } else {
                 let kernel = Kernel::HeadRows { format, lanes, columns: rows as u32, coarse, arith };
-                let groups = (each as u32).div_ceil(gpu.tuning.rows_at_once(kernel));
+                let groups = (each as u32).div_ceil(kernel.rows_at_once(&gpu.tuning));
                 (kernel, bound, [groups, 1, heads as u32])
             });
             let got = run(gpu, &mut pipelines, &steps, &y.buffer, rows * y_stride).unwrap();

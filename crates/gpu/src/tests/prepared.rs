@@ -6,10 +6,11 @@ use super::{
         device::Gpu,
         formats::{BLOCK, Format},
         harness::{How, Matrix, Random, Room, bind, blocks, numbers, plain, room, run, storage},
-        ops::Binding,
         params::{AttendParams, MatmulParams, NormParams, PrepareParams},
-        pipelines::{Curve, Kernel, Mode, Pipelines, Tuning},
+        pipelines::{Curve, Kernel, Mode, Pipelines},
+        record::Binding,
         stored::Stored,
+        tuning::Tuning,
         variants::Arith,
     },
     TUNINGS, bits, gpu,
@@ -223,7 +224,7 @@ fn gates_prepare_rows_as_by_themselves() {
                     },
                     inputs: vec![high, low, scales, &none, &x],
                     groups: [
-                        [1, (2 * outputs as u32).div_ceil(tuning.rows_at_once(in_floats)), 1],
+                        [1, (2 * outputs as u32).div_ceil(in_floats.rows_at_once(&tuning)), 1],
                         [3, 1, 1],
                     ],
                 };

@@ -16,8 +16,9 @@ use table::{Figure, Figures, May, Table};
 
 use super::super::{
     formats::Format,
-    pipelines::{Final, Kernel, Mode, Tuning},
+    pipelines::{Final, Kernel, Mode},
     stored::Stored,
+    tuning::Tuning,
     variants::{Square, Variants},
 };
 use crate::kv_type::KvType;

@@ -1,15 +1,27 @@
 //! How many threads the kernels' workgroups have, and how products are cut into workgroups.
 
 use super::{
-    super::{
-        formats::{BLOCK, Format},
-        variants::Arith,
-        work::TILE_ROWS,
-    },
-    Kernel,
-    kernel::{FEW_ROWS, FewRows},
+    formats::{BLOCK, Format},
+    variants::Arith,
 };
 use crate::backend::gpu::GpuWidths;
+
+/// Rows of a tile of `matmul_tile`; buffers of rows have whole tiles.
+pub const TILE_ROWS: usize = 32;
+
+/// Up to so many rows the weights are read once for all of them, by a kernel for each number of rows.
+pub const FEW_ROWS: usize = 8;
+
+/// What the kernels for a few rows have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct FewRows {
+    pub format: Format,
+    pub arith: Arith,
+    pub lanes: u32,
+    pub columns: u32,
+    /// What it adds to is prepared, too.
+    pub shows: bool,
+}
 
 /// Room for sums of lanes that workgroups of a tile share, and for a scale of each column. Where they do not fit, tiles
 /// do not share.
@@ -245,18 +257,17 @@ impl Tuning {
     }
 
     /// Rows that a workgroup of a row kernel makes; not of `gate_rows` and `add_rows`, which always make as many.
-    pub fn rows_at_once(&self, kernel: Kernel) -> u32 {
-        let few = kernel.few_rows().expect("a row kernel");
+    pub fn rows_at_once(&self, few: FewRows) -> u32 {
         self.rows_each(few) * (self.matmul / few.lanes)
     }
 
     /// The same of `add_rows`, which has a row of the matrix for a number.
-    pub(super) fn add_teams(&self, few: FewRows) -> u32 {
+    pub fn add_teams(&self, few: FewRows) -> u32 {
         self.gate_teams(few).min(BLOCK as u32 / self.rows_each(few))
     }
 
     /// Teams of threads that share rows in a workgroup of `gate_rows`: no more than a block's numbers have rows, two each.
-    pub(super) fn gate_teams(&self, few: FewRows) -> u32 {
+    pub fn gate_teams(&self, few: FewRows) -> u32 {
         let each = self.rows_each(few);
         let less = u32::from(few.columns > 4) + u32::from(each > 2);
         (self.gate >> less).div_ceil(few.lanes).min(2 * BLOCK as u32 / each)
@@ -266,7 +277,7 @@ impl Tuning {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipelines::Mode;
+    use crate::pipelines::{Kernel, Mode};
 
     fn rows_kernel(format: Format, lanes: u32, columns: u32, arith: Arith) -> Kernel {
         let (mode, coarse, scales) = (Mode::Store, false, false);
@@ -276,7 +287,7 @@ mod tests {
     #[test]
     fn threads_have_four_rows_where_there_are_registers_for_them() {
         let each = |tuning: Tuning, format, arith| {
-            let of = |columns| tuning.rows_at_once(rows_kernel(format, tuning.matmul, columns, arith));
+            let of = |columns| rows_kernel(format, tuning.matmul, columns, arith).rows_at_once(&tuning);
             (1..=8).map(of).collect::<Vec<_>>()
         };
         assert_eq!(each(Tuning::HARDWARE, Format::Q6_K, Arith::Summed), [2, 2, 4, 4, 4, 4, 4, 4]);
@@ -313,7 +324,7 @@ mod tests {
             tiling.groups.iter().product::<u32>()
         };
         let kernel = rows_kernel(Format::Q4_0, 16, 8, Arith::Int8);
-        assert_eq!(4096 / Tuning::HARDWARE.rows_at_once(kernel), 256);
+        assert_eq!(4096 / kernel.rows_at_once(&Tuning::HARDWARE), 256);
         assert_eq!([9, 16, 17, 32, 64].map(groups), [1024; 5]);
         // Enough by themselves; sums without room.
         assert_eq!(groups(512), 1024);
