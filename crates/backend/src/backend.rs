@@ -9,7 +9,6 @@ use crate::{
     kv::{CellMove, Replay, StateRun},
     lora::Scales,
     plan::{BufSet, Step, WeightId},
-    planes::LowProduct,
     scores::Top,
     shortlist::Shortlist,
     watch::Watch,
@@ -91,7 +90,7 @@ pub struct Crossing<'a> {
     /// What others need behind it.
     pub leaves: BufSet,
     pub leaving: &'a mut [f32],
-    /// Where the segment begins with a [`LowProduct`]: sums of the low planes, `[rows, rows of the matrices]`.
+    /// Where the segment begins with a [`LowProduct`](crate::planes::LowProduct): sums of the low planes, `[rows, rows of the matrices]`.
     pub lows: &'a [f32],
 }
 
@@ -114,7 +113,7 @@ impl Taps<'_> {
 pub enum Output<'a> {
     /// `[outputs, n_vocab]`
     Logits(&'a mut [f32]),
-    /// The `k` best of each output, or all tokens if there are fewer; only if [`Backend::most_top`] allows so many.
+    /// The `k` best of each output, or all tokens if there are fewer; only if [`Abilities::most_top`] allows so many.
     Top { k: usize, rows: &'a mut [Top] },
 }
 
@@ -250,6 +249,31 @@ impl fmt::Display for Spent {
 /// What threads do together, by the number of each and how many they are.
 pub type SmallJob<'j> = &'j (dyn Fn(usize, usize) + Sync);
 
+/// What a backend does by itself, and what it makes cheaper.
+#[derive(Clone, Copy, Debug)]
+pub struct Abilities {
+    /// How many of a row's best tokens it finds by itself; 0: it gives logits only.
+    pub most_top: usize,
+    /// Whether [`Rows::shortlist`] saves it work.
+    pub takes_shortlists: bool,
+    /// Whether hidden rows can leave a pass and enter another one for less than it takes to make them again.
+    pub keeps_hidden: bool,
+    /// Whether at least they can leave it behind the last layer.
+    pub gives_last_rows: bool,
+}
+
+/// What a backend has counted so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Account {
+    /// All that went to and from a device; `None` without one.
+    pub traffic: Option<Traffic>,
+    /// Where time went; all of it nowhere, where the model is in one place.
+    pub spent: Spent,
+    /// The share of the CPU's time in which some of its threads were left out, because others had their cores.
+    pub crowded: f64,
+}
+
+/// What runs passes. What not every backend can do is in traits of its own, and `None` where it cannot.
 pub trait Backend: Send {
     /// One line for the banner: device, instruction set, threads.
     fn describe(&self) -> String;
@@ -268,64 +292,26 @@ pub trait Backend: Send {
     /// The most rows that one `run` takes.
     fn max_rows(&self) -> usize;
 
-    /// How many of a row's best tokens it finds by itself; 0: it gives logits only.
-    fn most_top(&self) -> usize {
-        0
-    }
+    fn abilities(&self) -> Abilities;
 
-    /// Whether [`Rows::shortlist`] saves it work.
-    fn takes_shortlists(&self) -> bool {
-        false
-    }
+    fn account(&self) -> Account;
+
+    /// Bytes of a weight that a pass reads, in full or by its high bits: fewer only where these lie apart.
+    fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64;
 
     /// Runs the steps for the rows.
     fn run(&mut self, steps: &[Step], rows: &Rows, output: Output) -> Result<()> {
         self.run_segment(steps, rows, Crossing::default(), output)
     }
 
-    /// Whether hidden rows can leave a pass and enter another one for less than it takes to make them again.
-    fn keeps_hidden(&self) -> bool {
-        false
-    }
-
-    /// Whether at least they can leave it behind the last layer.
-    fn gives_last_rows(&self) -> bool {
-        self.keeps_hidden()
-    }
-
-    /// The products of which it makes the high planes' part. A segment that has one in full begins with it.
-    fn low_products(&self) -> Vec<LowProduct> {
-        Vec::new()
-    }
-
-    /// The other part of such a product of so many rows: see `Crossing::lows`; and the bytes of low planes that it read. Only
-    /// where these lie here.
-    fn low_sums(&mut self, _of: &LowProduct, _rows: usize, _x: &[f32], _out: &mut Vec<f32>) -> Result<u64> {
-        unreachable!("no low planes lie here")
-    }
-
     /// Runs a part of a pass, whose rows may come from another device and go on to another.
     fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()>;
 
-    /// Runs a whole pass and takes rows out of it. `false`: this backend runs it as well in pieces that end there; then nothing
-    /// has happened.
-    fn run_tapped(&mut self, _steps: &[Step], _rows: &Rows, _taps: Taps, _output: Output) -> Result<bool> {
-        Ok(false)
-    }
+    /// Makes states again from which a sequence goes on.
+    fn replay_states(&mut self, replay: &Replay);
 
-    /// Runs passes one after the other without the host in between: the `k` best of each output of each. `None` if
-    /// this backend, or this chain, cannot be run so; then nothing has happened.
-    fn run_chain(&mut self, _links: &[ChainPass], _k: usize, _rows: &mut [Top]) -> Result<Option<Chained>> {
-        Ok(None)
-    }
-
-    /// All that went to and from a device; `None` without one.
-    fn traffic(&self) -> Option<Traffic> {
-        None
-    }
-
-    /// Bytes of a weight that a pass reads, in full or by its high bits: fewer only where these lie apart.
-    fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64;
+    /// Copies keys and values of cells, by class of slots, and turns the keys by `delta` positions.
+    fn shift_keys(&mut self, moves: &[Vec<CellMove>], delta: i64) -> Result<()>;
 
     /// Whether weights lie as they will stay; else [`Backend::pack_more`] makes passes faster.
     fn is_packed(&self) -> bool {
@@ -337,14 +323,9 @@ pub trait Backend: Send {
         Ok(())
     }
 
-    /// The share of the CPU's time in which some of its threads were left out, because others had their cores.
-    fn crowded(&self) -> f64 {
-        0.0
-    }
-
-    /// Where time went; all of it nowhere, where the model is in one place.
-    fn spent(&self) -> Spent {
-        Spent::default()
+    /// From here on `watch` is told of every product, if this backend can tell; it says whether.
+    fn watch(&mut self, _watch: Arc<dyn Watch>) -> bool {
+        false
     }
 
     /// What was measured of each kernel, where that was asked for.
@@ -352,35 +333,43 @@ pub trait Backend: Send {
         None
     }
 
-    /// How keys, values and states are stored, where they can be taken out and put back; `None` where they cannot.
-    fn kv_form(&self) -> Option<String> {
+    fn whole_passes(&mut self) -> Option<&mut dyn WholePasses> {
         None
     }
 
-    /// Appends the keys of some places of a slot, then their values. Only where there is a form.
-    fn take_kv(&self, _slot: usize, _places: &[u32], _out: &mut Vec<u8>) {}
+    fn saved(&self) -> Option<&dyn Saved> {
+        None
+    }
+
+    fn saved_mut(&mut self) -> Option<&mut dyn Saved> {
+        None
+    }
+}
+
+/// Passes that a device runs from beginning to end without the host in between.
+pub trait WholePasses {
+    /// Runs a pass and takes rows out of it. `false`: it is as well run in pieces that end there; then nothing has happened.
+    fn run_tapped(&mut self, steps: &[Step], rows: &Rows, taps: Taps, output: Output) -> Result<bool>;
+
+    /// Runs passes one after the other: the `k` best of each output of each. `None` if this chain cannot be run so; then
+    /// nothing has happened.
+    fn run_chain(&mut self, links: &[ChainPass], k: usize, rows: &mut [Top]) -> Result<Option<Chained>>;
+}
+
+/// Keys, values and states that can be taken out as bytes and put back.
+pub trait Saved {
+    /// How they are stored.
+    fn form(&self) -> String;
+
+    /// Appends the keys of some cells of a slot, by their offsets there, then their values.
+    fn take_kv(&self, slot: usize, offsets: &[u32], out: &mut Vec<u8>);
 
     /// Puts back what was taken out, and gives what is left of `rows`; `None` if these are too few.
-    fn put_kv<'r>(&mut self, _slot: usize, _places: &[u32], _rows: &'r [u8]) -> Option<&'r [u8]> {
-        None
-    }
+    fn put_kv<'r>(&mut self, slot: usize, offsets: &[u32], rows: &'r [u8]) -> Option<&'r [u8]>;
 
-    /// Appends a recurrent layer's state. Only where there is a form.
-    fn take_state(&self, _layer: usize, _slab: u32, _out: &mut Vec<u8>) {}
+    /// Appends a recurrent layer's state.
+    fn take_state(&self, layer: usize, slab: u32, out: &mut Vec<u8>);
 
     /// Puts back what was taken out, and gives what is left of `rest`; `None` if that is too little.
-    fn put_state<'r>(&mut self, _layer: usize, _slab: u32, _rest: &'r [u8]) -> Option<&'r [u8]> {
-        None
-    }
-
-    /// Makes states again from which a sequence goes on.
-    fn replay_states(&mut self, _replay: &Replay) {}
-
-    /// From here on `watch` is told of every product, if this backend can tell; it says whether.
-    fn watch(&mut self, _watch: Arc<dyn Watch>) -> bool {
-        false
-    }
-
-    /// Copies keys and values of cells, by class of slots, and turns the keys by `delta` positions.
-    fn shift_keys(&mut self, moves: &[Vec<CellMove>], delta: i64) -> Result<()>;
+    fn put_state<'r>(&mut self, layer: usize, slab: u32, rest: &'r [u8]) -> Option<&'r [u8]>;
 }

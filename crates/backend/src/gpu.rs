@@ -8,6 +8,7 @@ use crate::{
     kv::KvLayout,
     kv_type::KvType,
     plan::{Op, Unit, UnitSet, WeightId},
+    planes::LowProduct,
 };
 
 /// Which kernels of a GPU are used, where there is a choice.
@@ -138,6 +139,8 @@ pub type AnyGpu = Box<dyn Gpu>;
 
 /// The backend of a GPU.
 pub trait OpenedGpu: Backend {
+    /// The products of which it makes the high planes' part. A segment that has one in full begins with it.
+    fn low_products(&self) -> Vec<LowProduct>;
     /// Multiplies for the CPU with matrices of these units, which lie in RAM, or of which low planes do; `None` where it
     /// has not the CPU's bits.
     fn offloader(

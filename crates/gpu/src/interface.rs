@@ -18,6 +18,7 @@ use crate::{
     kv::KvLayout,
     kv_type::KvType,
     plan::{Op, Unit, UnitSet, WeightId},
+    planes::LowProduct,
 };
 
 /// GPUs by Vulkan, Metal and DX12.
@@ -143,6 +144,10 @@ impl Gpu for Found {
 }
 
 impl OpenedGpu for GpuBackend {
+    fn low_products(&self) -> Vec<LowProduct> {
+        self.low_products.clone()
+    }
+
     fn offloader(
         &self,
         in_ram: &UnitSet,

@@ -75,7 +75,7 @@ use weights::{To, Weights};
 use work::{KvBuffers, MOST_EXPERTS, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, WorkBuffers};
 
 use backend::{
-    Backend, ChainPass, Chained, Crossing, Output, Rows, Taps, Traffic,
+    Abilities, Account, Backend, ChainPass, Chained, Crossing, Output, Rows, Taps, Traffic, WholePasses,
     gpu::GpuConfig,
     kv::{self, CellMove, Replay},
     planes::{self, LowProduct},
@@ -440,6 +440,19 @@ impl Drop for GpuBackend {
     }
 }
 
+impl WholePasses for GpuBackend {
+    fn run_tapped(&mut self, steps: &[Step], rows: &Rows, taps: Taps, output: Output) -> Result<bool> {
+        let Some(shape) = self.shape(steps, rows, &output, taps.cuts) else { return Ok(false) };
+        self.make_ready(steps, rows, &output)?;
+        self.repeat(shape, (steps, rows), taps, output)?;
+        Ok(true)
+    }
+
+    fn run_chain(&mut self, links: &[ChainPass], k: usize, rows: &mut [Top]) -> Result<Option<Chained>> {
+        self.chain(links, k, rows)
+    }
+}
+
 impl Backend for GpuBackend {
     fn describe(&self) -> String {
         format!("{}, {:.1} MiB", self.identity(), self.gpu.used() as f64 / f64::from(1 << 20))
@@ -457,35 +470,25 @@ impl Backend for GpuBackend {
         self.work.max_rows
     }
 
-    fn most_top(&self) -> usize {
-        if self.picker.is_some() { pick::MOST_TOP } else { 0 }
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            most_top: if self.picker.is_some() { pick::MOST_TOP } else { 0 },
+            takes_shortlists: false,
+            keeps_hidden: false,
+            gives_last_rows: true,
+        }
     }
 
-    fn gives_last_rows(&self) -> bool {
-        true
-    }
-
-    fn low_products(&self) -> Vec<LowProduct> {
-        self.low_products.clone()
+    fn account(&self) -> Account {
+        Account { traffic: Some(self.usage.traffic()), ..Account::default() }
     }
 
     fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
         self.segment(steps, rows, crossing, output)
     }
 
-    fn run_tapped(&mut self, steps: &[Step], rows: &Rows, taps: Taps, output: Output) -> Result<bool> {
-        let Some(shape) = self.shape(steps, rows, &output, taps.cuts) else { return Ok(false) };
-        self.make_ready(steps, rows, &output)?;
-        self.repeat(shape, (steps, rows), taps, output)?;
-        Ok(true)
-    }
-
-    fn run_chain(&mut self, links: &[ChainPass], k: usize, rows: &mut [Top]) -> Result<Option<Chained>> {
-        self.chain(links, k, rows)
-    }
-
-    fn traffic(&self) -> Option<Traffic> {
-        Some(self.usage.traffic())
+    fn whole_passes(&mut self) -> Option<&mut dyn WholePasses> {
+        Some(self)
     }
 
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {

@@ -71,7 +71,7 @@ impl Rounds {
 }
 
 impl GpuBackend {
-    /// See [`crate::backend::Backend::run_chain`].
+    /// See [`crate::backend::WholePasses::run_chain`].
     pub(super) fn chain(
         &mut self,
         links: &[ChainPass],

@@ -9,7 +9,10 @@ use std::{collections::HashMap, mem, ops::Add, sync::Arc, time::Instant};
 
 use crate::{
     Model, Result,
-    backend::{Backend, Crossing, Output, Rows, SmallJob, Spent, Traffic, planes::LowProduct},
+    backend::{
+        Abilities, Account, Backend, Crossing, Output, Rows, SmallJob, Spent, Traffic, cpu::CpuBackend,
+        planes::LowProduct,
+    },
     kv::{CellMove, Replay},
     plan::{BufSet, Linear, Op, Step, Unit, UnitSet, WeightId},
 };
@@ -18,13 +21,15 @@ use crate::{
 pub struct Part {
     pub gpu: Box<dyn Backend>,
     pub held: UnitSet,
+    /// The products of which it makes the high planes' part.
+    pub low_products: Vec<LowProduct>,
 }
 
 pub struct HybridBackend {
     model: Arc<Model>,
     gpus: Vec<Part>,
     /// Has what no GPU has.
-    cpu: Option<Box<dyn Backend>>,
+    cpu: Option<CpuBackend>,
     /// By the first matrix: products that a GPU makes of the high planes and the CPU of the low ones.
     low_products: HashMap<u32, LowProduct>,
     lows: Vec<f32>,
@@ -42,14 +47,14 @@ pub struct HybridBackend {
 
 impl HybridBackend {
     /// Each GPU holds its units, the CPU all others.
-    pub fn new(model: Arc<Model>, gpus: Vec<Part>, cpu: Option<Box<dyn Backend>>) -> Self {
+    pub fn new(model: Arc<Model>, mut gpus: Vec<Part>, cpu: Option<CpuBackend>) -> Self {
         let mut device_of = vec![gpus.len(); model.weights.len()];
         for (i, part) in gpus.iter().enumerate() {
             for op in part.held.ops(&model.plan).into_iter().flatten() {
                 model.plan.operands(op).weights().for_each(|id| device_of[id.0 as usize] = i);
             }
         }
-        let low_products = gpus.iter().flat_map(|part| part.gpu.low_products());
+        let low_products = gpus.iter_mut().flat_map(|part| mem::take(&mut part.low_products));
         HybridBackend {
             low_products: low_products.map(|of| (of.weights[0].0, of)).collect(),
             lows: Vec::new(),
@@ -66,11 +71,12 @@ impl HybridBackend {
     }
 
     fn devices(&self) -> impl Iterator<Item = &dyn Backend> {
-        self.gpus.iter().map(|part| part.gpu.as_ref()).chain(self.cpu.as_deref())
+        self.gpus.iter().map(|part| part.gpu.as_ref()).chain(self.cpu.iter().map(|cpu| cpu as &dyn Backend))
     }
 
-    fn devices_mut(&mut self) -> impl Iterator<Item = &mut Box<dyn Backend>> {
-        self.gpus.iter_mut().map(|part| &mut part.gpu).chain(&mut self.cpu)
+    fn devices_mut(&mut self) -> impl Iterator<Item = &mut dyn Backend> {
+        let cpu = self.cpu.iter_mut().map(|cpu| cpu as &mut dyn Backend);
+        self.gpus.iter_mut().map(|part| part.gpu.as_mut() as &mut dyn Backend).chain(cpu)
     }
 
     /// The GPU that has the head, where one does.
@@ -124,12 +130,24 @@ impl Backend for HybridBackend {
         self.devices().map(|device| device.max_rows()).min().expect("there are devices")
     }
 
-    fn most_top(&self) -> usize {
-        self.head().map_or(0, |part| part.gpu.most_top())
+    fn abilities(&self) -> Abilities {
+        let of_cpu = self.cpu.as_ref().map(|cpu| cpu.abilities());
+        Abilities {
+            most_top: self.head().map_or(0, |part| part.gpu.abilities().most_top),
+            takes_shortlists: self.head().is_none() && of_cpu.is_some_and(|cpu| cpu.takes_shortlists),
+            keeps_hidden: false,
+            gives_last_rows: false,
+        }
     }
 
-    fn takes_shortlists(&self) -> bool {
-        self.head().is_none() && self.cpu.as_ref().is_some_and(|cpu| cpu.takes_shortlists())
+    fn account(&self) -> Account {
+        let of_cpu = self.cpu.as_ref().map_or(Account::default(), |cpu| cpu.account());
+        let of_gpus = self.gpus.iter().filter_map(|part| part.gpu.account().traffic);
+        Account {
+            traffic: of_gpus.reduce(Traffic::add).map(|of_gpus| of_gpus + self.crossings),
+            spent: Spent { vram: self.gpu_seconds, ..of_cpu.spent },
+            crowded: of_cpu.crowded,
+        }
     }
 
     fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
@@ -206,24 +224,10 @@ impl Backend for HybridBackend {
         Ok(())
     }
 
-    fn traffic(&self) -> Option<Traffic> {
-        let all = self.gpus.iter().filter_map(|part| part.gpu.traffic());
-        all.reduce(Traffic::add).map(|of_gpus| of_gpus + self.crossings)
-    }
-
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {
         // What nobody has is a part that was left out.
         let device = self.devices().nth(self.device_of[id.0 as usize]);
         device.map_or(0, |device| device.weight_bytes(id, coarse))
-    }
-
-    fn crowded(&self) -> f64 {
-        self.cpu.as_ref().map_or(0.0, |cpu| cpu.crowded())
-    }
-
-    fn spent(&self) -> Spent {
-        let on_cpu = self.cpu.as_ref().map_or(Spent::default(), |cpu| cpu.spent());
-        Spent { vram: self.gpu_seconds, ..on_cpu }
     }
 
     fn profile(&self) -> Option<String> {

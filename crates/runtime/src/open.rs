@@ -504,7 +504,10 @@ fn try_open(
     {
         cpu.offload(offloader, from)?;
     }
-    let parts = opened.into_iter().map(|(gpu, held)| Part { gpu, held }).collect();
-    let cpu = cpu.map(|cpu| Box::new(cpu) as Box<dyn Backend>);
+    let part = |(gpu, held): (Box<dyn OpenedGpu>, _)| {
+        let low_products = gpu.low_products();
+        Part { gpu, held, low_products }
+    };
+    let parts = opened.into_iter().map(part).collect();
     Ok(Box::new(HybridBackend::new(model.clone(), parts, cpu)))
 }

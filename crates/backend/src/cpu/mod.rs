@@ -54,7 +54,7 @@ use weights::Weights;
 
 use crate::{
     Error, Model, Result,
-    backend::{Backend, Crossing, Output, Rows, SmallJob, Spent},
+    backend::{Abilities, Account, Backend, Crossing, Output, Rows, Saved, SmallJob, Spent},
     kv::{CellMove, KvCache, KvLayout, Replay, StateBytes},
     kv_type::KvType,
     lora::Loras,
@@ -277,6 +277,41 @@ impl CpuBackend {
     }
 }
 
+impl CpuBackend {
+    /// The low planes' part of a product of so many rows: see [`Crossing::lows`]. Gives the bytes that it read.
+    pub fn low_sums(&mut self, of: &LowProduct, rows: usize, x: &[f32], out: &mut Vec<f32>) -> Result<u64> {
+        let started = Instant::now();
+        let CpuBackend { low_planes, offload, vectors, isa, team, .. } = self;
+        let read = low_planes.sums(of, (rows, x), vectors, (*isa, team, offload.as_mut()), out)?;
+        self.spent.ram += started.elapsed().as_secs_f64();
+        Ok(read)
+    }
+}
+
+impl Saved for CpuBackend {
+    fn form(&self) -> String {
+        format!("{} {}", self.keys.ty, self.values.ty)
+    }
+
+    fn take_kv(&self, slot: usize, offsets: &[u32], out: &mut Vec<u8>) {
+        self.keys.copy_out(slot, offsets, out);
+        self.values.copy_out(slot, offsets, out);
+    }
+
+    fn put_kv<'r>(&mut self, slot: usize, offsets: &[u32], rows: &'r [u8]) -> Option<&'r [u8]> {
+        let values = self.keys.copy_in(slot, offsets, rows)?;
+        self.values.copy_in(slot, offsets, values)
+    }
+
+    fn take_state(&self, layer: usize, slab: u32, out: &mut Vec<u8>) {
+        self.states.copy_out(layer, slab, out);
+    }
+
+    fn put_state<'r>(&mut self, layer: usize, slab: u32, rest: &'r [u8]) -> Option<&'r [u8]> {
+        self.states.copy_in(layer, slab, rest)
+    }
+}
+
 impl Backend for CpuBackend {
     fn describe(&self) -> String {
         let offload = self.offload.as_ref().map(|offload| format!(", {}", offload.least()));
@@ -301,16 +336,13 @@ impl Backend for CpuBackend {
         self.buffers.max_rows()
     }
 
-    fn keeps_hidden(&self) -> bool {
-        self.keeps_hidden
+    fn abilities(&self) -> Abilities {
+        let keeps_hidden = self.keeps_hidden;
+        Abilities { most_top: 0, takes_shortlists: true, keeps_hidden, gives_last_rows: true }
     }
 
-    fn gives_last_rows(&self) -> bool {
-        true
-    }
-
-    fn takes_shortlists(&self) -> bool {
-        true
+    fn account(&self) -> Account {
+        Account { traffic: None, spent: self.spent, crowded: self.team.crowded() }
     }
 
     fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
@@ -411,46 +443,16 @@ impl Backend for CpuBackend {
         true
     }
 
-    fn low_sums(&mut self, of: &LowProduct, rows: usize, x: &[f32], out: &mut Vec<f32>) -> Result<u64> {
-        let started = Instant::now();
-        let CpuBackend { low_planes, offload, vectors, isa, team, .. } = self;
-        let read = low_planes.sums(of, (rows, x), vectors, (*isa, team, offload.as_mut()), out)?;
-        self.spent.ram += started.elapsed().as_secs_f64();
-        Ok(read)
-    }
-
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {
         self.weights.bytes_read(&self.model, id, coarse)
     }
 
-    fn crowded(&self) -> f64 {
-        self.team.crowded()
+    fn saved(&self) -> Option<&dyn Saved> {
+        Some(self)
     }
 
-    fn spent(&self) -> Spent {
-        self.spent
-    }
-
-    fn kv_form(&self) -> Option<String> {
-        Some(format!("{} {}", self.keys.ty, self.values.ty))
-    }
-
-    fn take_kv(&self, slot: usize, places: &[u32], out: &mut Vec<u8>) {
-        self.keys.copy_out(slot, places, out);
-        self.values.copy_out(slot, places, out);
-    }
-
-    fn put_kv<'r>(&mut self, slot: usize, places: &[u32], rows: &'r [u8]) -> Option<&'r [u8]> {
-        let values = self.keys.copy_in(slot, places, rows)?;
-        self.values.copy_in(slot, places, values)
-    }
-
-    fn take_state(&self, layer: usize, slab: u32, out: &mut Vec<u8>) {
-        self.states.copy_out(layer, slab, out);
-    }
-
-    fn put_state<'r>(&mut self, layer: usize, slab: u32, rest: &'r [u8]) -> Option<&'r [u8]> {
-        self.states.copy_in(layer, slab, rest)
+    fn saved_mut(&mut self) -> Option<&mut dyn Saved> {
+        Some(self)
     }
 
     fn replay_states(&mut self, replay: &Replay) {

@@ -95,7 +95,7 @@ impl Context {
             model,
             kv,
             extra_slots: config.extra_slots,
-            shortlists: config.shortlists && backend.takes_shortlists(),
+            shortlists: config.shortlists && backend.abilities().takes_shortlists,
             backend,
             placement,
             notes: [loras.notes(), notes].concat(),
@@ -142,7 +142,7 @@ impl Context {
     /// The share of the CPU's time in which some of its threads were left out, because other programs had their
     /// cores: 0 on a machine that has time.
     pub fn crowded(&self) -> f64 {
-        self.backend.crowded()
+        self.backend.account().crowded
     }
 
     /// Whether the weights lie as they will stay.
@@ -178,7 +178,7 @@ impl Context {
 
     /// Where the time of all passes so far went.
     pub fn spent(&self) -> Spent {
-        self.backend.spent()
+        self.backend.account().spent
     }
 
     /// How fast the GPU is, where one is used and was measured.
@@ -199,12 +199,12 @@ impl Context {
 
     /// What went to and from a GPU.
     pub fn traffic(&self) -> Option<Traffic> {
-        self.backend.traffic()
+        self.backend.account().traffic
     }
 
     /// Whether a batch may keep hidden rows and resume from them.
     pub fn keeps_hidden(&self) -> bool {
-        self.backend.keeps_hidden()
+        self.backend.abilities().keeps_hidden
     }
 
     /// Evaluates the batch; afterwards [`Context::logits`] has the rows that asked. On an error the cache is
@@ -256,7 +256,7 @@ impl Context {
                 || !batch.forks.is_empty()
                 || batch.inject.is_some()
         });
-        if links.is_empty() || in_parts || !fits || !(1..=self.backend.most_top()).contains(&k) {
+        if links.is_empty() || in_parts || !fits || !(1..=self.backend.abilities().most_top).contains(&k) {
             return Ok(None);
         }
         let before: Vec<(SeqId, usize)> = rows().map(|r| (r.seq, self.kv.len(r.seq))).collect();
@@ -444,7 +444,7 @@ impl Context {
         let Dims { n_vocab, dim, .. } = self.model.plan.dims;
         let n_outputs = batch.rows.iter().filter(|r| r.logits).count();
         let top = match want {
-            Want::Top(k) if (1..=self.backend.most_top()).contains(&k) => Some(k),
+            Want::Top(k) if (1..=self.backend.abilities().most_top).contains(&k) => Some(k),
             _ => None,
         };
         self.tops.clear();
@@ -578,7 +578,8 @@ impl Context {
             .collect();
         let mut tops = Vec::new();
         tops.resize_with(placed.iter().map(|p| p.outputs.len()).sum(), Top::default);
-        let chained = self.backend.run_chain(&chain, k, &mut tops)?;
+        let Some(device) = self.backend.whole_passes() else { return Ok(None) };
+        let chained = device.run_chain(&chain, k, &mut tops)?;
         if chained.is_some() {
             let mut tops_left = &tops[..];
             for link in links {

@@ -21,7 +21,8 @@ impl Context {
         }
         let n_layer = self.model.plan.dims.n_layer;
         let only_after_last = from.is_none() && *keep_hidden == Some(n_layer);
-        if !(self.backend.keeps_hidden() || only_after_last && self.backend.gives_last_rows()) {
+        let abilities = self.backend.abilities();
+        if !(abilities.keeps_hidden || only_after_last && abilities.gives_last_rows) {
             return Err(Error::Batch(format!(
                 "hidden rows stay on the device ({}): run all layers in one pass, or `device` cpu",
                 self.describe()

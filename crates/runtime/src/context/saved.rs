@@ -9,7 +9,7 @@ use crate::{Batch, Context, Error, Result, batch::SeqId, kv::KvCache};
 impl Context {
     /// How keys, values and states are stored, where [`Context::save`] can take them out.
     pub fn kv_form(&self) -> Option<String> {
-        let form = self.backend.kv_form()?;
+        let form = self.backend.saved()?.form();
         Some(match self.model.rope_change.described() {
             None => form,
             Some(change) => format!("{form} {change}"),
@@ -19,9 +19,7 @@ impl Context {
     /// The keys, values and states of a sequence whose tokens stand at 0, 1, 2 .. and were evaluated by the whole model. `None`
     /// where the device does not give them.
     pub fn save(&self, seq: SeqId) -> Result<Option<Vec<u8>>> {
-        if self.backend.kv_form().is_none() {
-            return Ok(None);
-        }
+        let Some(saved) = self.backend.saved() else { return Ok(None) };
         let cells = self.kv.cells(seq);
         let in_order = cells.iter().enumerate().all(|(at, &cell)| self.kv.pos(cell) as usize == at);
         if !in_order || self.kv.plain_prefix(seq) < cells.len() {
@@ -41,13 +39,13 @@ impl Context {
             let class = self.kv.class_of(slot);
             let places: Vec<u32> =
                 cells[firsts[class]..].iter().map(|&cell| self.kv.place(class, cell)).collect();
-            self.backend.take_kv(slot, &places, &mut bytes);
+            saved.take_kv(slot, &places, &mut bytes);
         }
         if !states.is_empty() {
             bytes.extend_from_slice(&(cells.len() as u32).to_le_bytes());
         }
         for (layer, slab) in states.into_iter().enumerate() {
-            self.backend.take_state(layer, slab, &mut bytes);
+            saved.take_state(layer, slab, &mut bytes);
         }
         Ok(Some(bytes))
     }
@@ -90,11 +88,12 @@ impl Context {
                 ));
             }
         }
+        let saved = self.backend.saved_mut().ok_or_else(wrong)?;
         for slot in 0..self.kv.n_layer() {
             let class = self.kv.class_of(slot);
             let places: Vec<u32> =
                 cells[firsts[class]..].iter().map(|&cell| self.kv.place(class, cell)).collect();
-            rest = self.backend.put_kv(slot, &places, rest).ok_or_else(wrong)?;
+            rest = saved.put_kv(slot, &places, rest).ok_or_else(wrong)?;
         }
         let states = self.kv.put_states(seq)?;
         if !states.is_empty() {
@@ -105,7 +104,7 @@ impl Context {
             rest = behind;
         }
         for (layer, slab) in states.into_iter().enumerate() {
-            rest = self.backend.put_state(layer, slab, rest).ok_or_else(wrong)?;
+            rest = saved.put_state(layer, slab, rest).ok_or_else(wrong)?;
         }
         if rest.is_empty() { Ok(()) } else { Err(wrong()) }
     }

@@ -50,7 +50,9 @@ impl Tapped {
         let first = taken.len();
         taken.resize(first + count * cuts.len() * *dim, 0.0);
         let taps = Taps { cuts, rows: &mut taken[first..] };
-        if backend.run_tapped(steps, rows, taps, output.again())? {
+        if let Some(device) = backend.whole_passes()
+            && device.run_tapped(steps, rows, taps, output.again())?
+        {
             return Ok(());
         }
         stream.resize(count * *dim, 0.0);

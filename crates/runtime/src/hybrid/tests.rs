@@ -166,8 +166,12 @@ fn devices(model: &Arc<Model>, name: &str, set: UnitSet) -> Vec<(String, HybridB
     });
     let some =
         |of_parity: bool| UnitSet::of(n_layer, |unit| rest.holds(unit) && parity.holds(unit) == of_parity);
-    let device = |held: &UnitSet, threads| Box::new(cpu(model, held.clone(), threads)) as Box<dyn Backend>;
-    let part = |held: &UnitSet| Part { gpu: device(held, 2), held: held.clone() };
+    let device = |held: &UnitSet, threads| cpu(model, held.clone(), threads);
+    let part = |held: &UnitSet| Part {
+        gpu: Box::new(device(held, 2)),
+        held: held.clone(),
+        low_products: Vec::new(),
+    };
     let all = |gpus: &[&UnitSet], last: Option<&UnitSet>| {
         let gpus = gpus.iter().map(|held| part(held)).collect();
         HybridBackend::new(model.clone(), gpus, last.map(|held| device(held, 1)))
