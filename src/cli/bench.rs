@@ -2,10 +2,11 @@
 
 use std::{io::IsTerminal, ops::ControlFlow, sync::Arc};
 
-use clap::{Args, Parser};
+use clap::{Args, CommandFactory, Parser};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
+    Cli,
     bench_tests::{self, TestArgs},
     common::{self, ContextArgs, ModelArgs},
     interrupt,
@@ -184,7 +185,7 @@ fn second(args: &BenchArgs, text: &str) -> Result<SideArgs> {
     let wrong = |what: &str| Error::Usage(format!("--vs '{text}': {what}"));
     let added = words(text).map_err(|what| wrong(&what))?;
     let line = own_words().into_iter().chain(added.into_iter().map(Into::into));
-    let line = translate(Some("bench"), line, |_| false, |_| false).map_err(|what| wrong(&what))?;
+    let line = translate(&Cli::command(), Some("bench"), line).map_err(|what| wrong(&what))?;
     let line = Line::try_parse_from(line.words.into_iter().skip(1)).map_err(|e| {
         let message = e.to_string();
         let first = message.lines().next().unwrap_or_default();

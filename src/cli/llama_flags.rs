@@ -1,5 +1,5 @@
 //! llama.cpp's flags (llama-cli, llama-completion, llama-perplexity, llama-bench, llama-embedding, llama-server), and what becomes of each here. The
-//! command line is read by this table, and docs/llama-cpp.md shows it.
+//! command line is read by this table, and the tables of docs/llama-cpp.md are made of it.
 
 /// How many words follow a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,7 +8,6 @@ pub enum Takes {
     Value,
     /// on, off or auto; or nothing.
     Switch,
-    TwoValues,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +40,7 @@ pub struct Flag {
 }
 
 use Here::{Accepted, Chat, Command, Conversation, Only, Own, Refused, Same};
-use Takes::{Nothing, Switch, TwoValues, Value};
+use Takes::{Nothing, Switch, Value};
 
 const fn flag(names: &'static [&'static str], takes: Takes, env: &'static str, here: Here) -> Flag {
     Flag { names, takes, env, here }
@@ -72,13 +71,25 @@ const PRESETS: &str = "name the model with -m FILE or -hf USER/REPO";
 const TEMPLATES: &str =
     "the template is the model's or that of --chat-template-file; it takes no settings yet";
 
-/// In the order of llama.cpp's --help.
+/// Flags of the same name and meaning, without a variable in the environment: clap says what follows them.
+#[cfg(test)]
+#[rustfmt::skip]
+pub const AS_THEY_ARE: &[&str] = &[
+    "-h", "--version", "--display-prompt", "--no-display-prompt", "--cpu-strict", "--keep",
+    "--no-context-shift", "-p", "--prompt", "-f", "--file", "--no-escape", "-r", "--reverse-prompt", "-s", "--seed",
+    "--ignore-eos", "--repeat-last-n", "-l", "--logit-bias", "--samplers", "--xtc-probability", "--xtc-threshold",
+    "--dry-multiplier", "--dry-base", "--dry-allowed-length", "--dry-penalty-last-n", "--dry-sequence-breaker",
+    "--dynatemp-range", "--dynatemp-exp", "--mirostat", "--mirostat-lr", "--mirostat-ent", "--no-mmap", "--lora",
+    "--lora-scaled", "--control-vector", "--control-vector-scaled", "--control-vector-layer-range", "--chunks",
+    "--hellaswag", "--hellaswag-tasks", "--winogrande", "--winogrande-tasks", "--multiple-choice",
+    "--multiple-choice-tasks", "--kl-divergence",
+];
+
+/// The other flags, in the order of llama.cpp's --help.
 #[rustfmt::skip]
 pub const FLAGS: &[Flag] = &[
     // General.
-    flag(&["-h"], Nothing, "", Same("-h")),
     flag(&["--help", "--usage"], Nothing, "", Same("--help")),
-    flag(&["--version"], Nothing, "", Same("--version")),
     flag(&["-cl", "--cache-list"], Nothing, "", Same("--cache-list")),
     flag(&["--completion-bash"], Nothing, "", Command("completions bash")),
     flag(&["--list-devices"], Nothing, "", Command("devices")),
@@ -86,34 +97,25 @@ pub const FLAGS: &[Flag] = &[
     flag(&["-v", "--verbose", "--log-verbose"], Nothing, "", Same("--verbose")),
     flag(&["-co", "--color"], Switch, "", Same("--color")),
     flag(&["--verbose-prompt"], Nothing, "", Accepted("`spec-run tokenize` shows a prompt's tokens")),
-    flag(&["--display-prompt"], Nothing, "", Same("--display-prompt")),
-    flag(&["--no-display-prompt"], Nothing, "", Same("--no-display-prompt")),
     // Threads.
     flag(&["-t", "--threads"], Value, "LLAMA_ARG_THREADS", Same("--threads")),
     flag(&["-tb", "--threads-batch"], Value, "", Same("--threads-batch")),
     flag(&["-C", "--cpu-mask"], Value, "", Same("--cpu-mask")),
     flag(&["-Cr", "--cpu-range"], Value, "", Same("--cpu-range")),
-    flag(&["--cpu-strict"], Value, "", Same("--cpu-strict")),
-    flag(&["-Cb", "--cpu-mask-batch"], Value, "", Accepted(PROMPTS_RUN_THERE_TOO)),
-    flag(&["-Crb", "--cpu-range-batch"], Value, "", Accepted(PROMPTS_RUN_THERE_TOO)),
-    flag(&["--cpu-strict-batch"], Value, "", Accepted(PROMPTS_RUN_THERE_TOO)),
-    flag(&["--prio"], Value, "", Accepted("the priority is the system's; see nice")),
-    flag(&["--prio-batch"], Value, "", Accepted("the priority is the system's; see nice")),
-    flag(&["--poll"], Value, "", Accepted("how threads wait is decided by itself")),
-    flag(&["--poll-batch"], Value, "", Accepted("how threads wait is decided by itself")),
+    flag(&["-Cb", "--cpu-mask-batch", "-Crb", "--cpu-range-batch", "--cpu-strict-batch"], Value, "", Accepted(PROMPTS_RUN_THERE_TOO)),
+    flag(&["--prio", "--prio-batch"], Value, "", Accepted("the priority is the system's; see nice")),
+    flag(&["--poll", "--poll-batch"], Value, "", Accepted("how threads wait is decided by itself")),
     flag(&["--numa"], Value, "LLAMA_ARG_NUMA", Same("--numa")),
     // Context.
     flag(&["-c", "--ctx-size"], Value, "LLAMA_ARG_CTX_SIZE", Same("--ctx-size")),
     flag(&["-n", "--predict", "--n-predict"], Value, "LLAMA_ARG_N_PREDICT", Same("--predict")),
     flag(&["-b", "--batch-size"], Value, "LLAMA_ARG_BATCH", Same("--batch-size")),
     flag(&["-ub", "--ubatch-size"], Value, "LLAMA_ARG_UBATCH", Same("--ubatch-size")),
-    flag(&["--keep"], Value, "", Same("--keep")),
     flag(&["--swa-full"], Nothing, "LLAMA_ARG_SWA_FULL", Same("--swa-full")),
     flag(&["-ctxcp", "--ctx-checkpoints", "--swa-checkpoints"], Value, "LLAMA_ARG_CTX_CHECKPOINTS", Accepted("there is one sequence")),
     flag(&["-cram", "--cache-ram"], Value, "LLAMA_ARG_CACHE_RAM", Accepted("there is one sequence")),
     flag(&["-kvu", "--kv-unified", "-no-kvu", "--no-kv-unified"], Nothing, "LLAMA_ARG_KV_UNIFIED", Accepted("there is one sequence")),
     flag(&["--context-shift"], Nothing, "LLAMA_ARG_CONTEXT_SHIFT", Same("--context-shift")),
-    flag(&["--no-context-shift"], Nothing, "", Same("--no-context-shift")),
     flag(&["-fa", "--flash-attn"], Switch, "LLAMA_ARG_FLASH_ATTN", Accepted("flash attention is always on")),
     flag(&["-dt", "--defrag-thold"], Value, "LLAMA_ARG_DEFRAG_THOLD", Accepted("the cache needs no defragmentation")),
     flag(&["-np", "--parallel"], Value, "LLAMA_ARG_N_PARALLEL", Only(&["1", "-1"], "one sequence runs at a time")),
@@ -133,18 +135,13 @@ pub const FLAGS: &[Flag] = &[
     flag(&["-ctk", "--cache-type-k"], Value, "LLAMA_ARG_CACHE_TYPE_K", Same("--cache-type-k")),
     flag(&["-ctv", "--cache-type-v"], Value, "LLAMA_ARG_CACHE_TYPE_V", Same("--cache-type-v")),
     // Text.
-    flag(&["-p", "--prompt"], Value, "", Same("--prompt")),
-    flag(&["-f", "--file"], Value, "", Same("--file")),
     flag(&["-bf", "--binary-file"], Value, "", Same("--binary-file")),
     flag(&["--in-file"], Value, "", Refused("-f FILE reads text")),
     flag(&["-e", "--escape"], Nothing, "", Accepted("escapes are processed unless --no-escape says no")),
-    flag(&["--no-escape"], Nothing, "", Same("--no-escape")),
-    flag(&["-r", "--reverse-prompt"], Value, "", Same("--reverse-prompt")),
     flag(&["-sp", "--special"], Nothing, "", Refused("special tokens are not shown; --json lists the ids")),
     flag(&["-ptc", "--print-token-count"], Value, "", Accepted("the report at the end counts tokens")),
     flag(&["--prompt-cache"], Value, "", Refused(PROMPT_FILES)),
-    flag(&["--prompt-cache-all"], Nothing, "", Refused(PROMPT_FILES)),
-    flag(&["--prompt-cache-ro"], Nothing, "", Refused(PROMPT_FILES)),
+    flag(&["--prompt-cache-all", "--prompt-cache-ro"], Nothing, "", Refused(PROMPT_FILES)),
     flag(&["--warmup", "--no-warmup"], Nothing, "", Accepted("there is no warm-up run")),
     flag(&["--perf", "--no-perf"], Nothing, "LLAMA_ARG_PERF", Accepted("speeds are always measured")),
     flag(&["--show-timings", "--no-show-timings"], Nothing, "LLAMA_ARG_SHOW_TIMINGS", Accepted("speeds are reported unless -q says no")),
@@ -158,8 +155,7 @@ pub const FLAGS: &[Flag] = &[
     flag(&["-i", "--interactive"], Nothing, "", Conversation),
     flag(&["-if", "--interactive-first"], Nothing, "", Conversation),
     flag(&["-mli", "--multiline-input"], Nothing, "", Accepted("a prompt may have several lines")),
-    flag(&["--in-prefix"], Value, "", Refused(TEMPLATE_SAYS)),
-    flag(&["--in-suffix"], Value, "", Refused(TEMPLATE_SAYS)),
+    flag(&["--in-prefix", "--in-suffix"], Value, "", Refused(TEMPLATE_SAYS)),
     flag(&["--in-prefix-bos"], Nothing, "", Refused(TEMPLATE_SAYS)),
     flag(&["--jinja"], Nothing, "LLAMA_ARG_JINJA", Accepted("chat templates are always run as Jinja")),
     flag(&["--no-jinja"], Nothing, "", Refused("chat templates are always run as Jinja")),
@@ -174,35 +170,18 @@ pub const FLAGS: &[Flag] = &[
     flag(&["--reasoning-budget-message"], Value, "LLAMA_ARG_THINK_BUDGET_MESSAGE", Accepted("it counts only with --reasoning-budget")),
     flag(&["--reasoning-preserve", "--no-reasoning-preserve"], Nothing, "LLAMA_ARG_REASONING_PRESERVE", Accepted("there is one turn")),
     // Sampling.
-    flag(&["-s", "--seed"], Value, "", Same("--seed")),
-    flag(&["--ignore-eos"], Nothing, "", Same("--ignore-eos")),
     flag(&["--temp", "--temperature"], Value, "LLAMA_ARG_TEMPERATURE", Same("--temp")),
     flag(&["--top-k"], Value, "LLAMA_ARG_TOP_K", Same("--top-k")),
     flag(&["--top-p"], Value, "LLAMA_ARG_TOP_P", Same("--top-p")),
     flag(&["--min-p"], Value, "LLAMA_ARG_MIN_P", Same("--min-p")),
     flag(&["--typical", "--typical-p"], Value, "", Same("--typical")),
-    flag(&["--repeat-last-n"], Value, "", Same("--repeat-last-n")),
     flag(&["--repeat-penalty"], Value, "LLAMA_ARG_REPEAT_PENALTY", Same("--repeat-penalty")),
     flag(&["--presence-penalty"], Value, "LLAMA_ARG_PRESENCE_PENALTY", Same("--presence-penalty")),
     flag(&["--frequency-penalty"], Value, "LLAMA_ARG_FREQUENCY_PENALTY", Same("--frequency-penalty")),
-    flag(&["-l", "--logit-bias"], Value, "", Same("--logit-bias")),
-    flag(&["--samplers"], Value, "", Same("--samplers")),
     flag(&["--sampler-seq", "--sampling-seq"], Value, "", Same("--sampling-seq")),
     flag(&["--top-nsigma", "--top-n-sigma"], Value, "", Same("--top-n-sigma")),
-    flag(&["--xtc-probability"], Value, "", Same("--xtc-probability")),
-    flag(&["--xtc-threshold"], Value, "", Same("--xtc-threshold")),
-    flag(&["--dry-multiplier"], Value, "", Same("--dry-multiplier")),
-    flag(&["--dry-base"], Value, "", Same("--dry-base")),
-    flag(&["--dry-allowed-length"], Value, "", Same("--dry-allowed-length")),
-    flag(&["--dry-penalty-last-n"], Value, "", Same("--dry-penalty-last-n")),
-    flag(&["--dry-sequence-breaker"], Value, "", Same("--dry-sequence-breaker")),
     flag(&["--adaptive-target"], Value, "", Only(&["-1"], "there is no such sampler here; see --mirostat")),
     flag(&["--adaptive-decay"], Value, "", Accepted("it counts only with --adaptive-target")),
-    flag(&["--dynatemp-range"], Value, "", Same("--dynatemp-range")),
-    flag(&["--dynatemp-exp"], Value, "", Same("--dynatemp-exp")),
-    flag(&["--mirostat"], Value, "", Same("--mirostat")),
-    flag(&["--mirostat-lr"], Value, "", Same("--mirostat-lr")),
-    flag(&["--mirostat-ent"], Value, "", Same("--mirostat-ent")),
     flag(&["--grammar"], Value, "", grammar("--grammar")),
     flag(&["--grammar-file"], Value, "", grammar("--grammar-file")),
     flag(&["-j", "--json-schema"], Value, "", grammar("--json-schema")),
@@ -217,7 +196,6 @@ pub const FLAGS: &[Flag] = &[
     flag(&["-dr", "--docker-repo"], Value, "LLAMA_ARG_DOCKER_REPO", Refused("models come from Hugging Face: -hf USER/REPO")),
     flag(&["--offline"], Nothing, "LLAMA_ARG_OFFLINE", Same("--offline")),
     flag(&["-lm", "--load-mode"], Value, "LLAMA_ARG_LOAD_MODE", Same("--load-mode")),
-    flag(&["--no-mmap"], Nothing, "", Same("--no-mmap")),
     flag(&["--mmap"], Nothing, "", Accepted("files are mapped unless --load-mode says no")),
     flag(&["--mlock"], Nothing, "", Accepted("weights are copied to memory where that is faster; nothing is locked")),
     flag(&["-lzm", "--lazy-mode"], Value, "LLAMA_ARG_LAZY_MODE", Accepted("a tensor is read when it is needed; see --no-repack")),
@@ -226,15 +204,7 @@ pub const FLAGS: &[Flag] = &[
     flag(&["--no-host"], Nothing, "LLAMA_ARG_NO_HOST", Accepted("buffers are chosen by themselves")),
     flag(&["--check-tensors"], Nothing, "", Accepted("what loading needs is always checked")),
     flag(&["--override-kv"], Value, "", Refused("the file's metadata counts; change it with gguf-py's gguf_set_metadata.py")),
-    flag(&["--lora"], Value, "", Same("--lora")),
-    flag(&["--lora-scaled"], Value, "", Same("--lora-scaled")),
-    flag(&["--control-vector"], Value, "", Same("--control-vector")),
-    flag(&["--control-vector-scaled"], Value, "", Same("--control-vector-scaled")),
-    flag(&["--control-vector-layer-range"], TwoValues, "", Same("--control-vector-layer-range")),
-    flag(&["--gpt-oss-20b-default"], Nothing, "", Refused(PRESETS)),
-    flag(&["--gpt-oss-120b-default"], Nothing, "", Refused(PRESETS)),
-    flag(&["--vision-gemma-4b-default"], Nothing, "", Refused(PRESETS)),
-    flag(&["--vision-gemma-12b-default"], Nothing, "", Refused(PRESETS)),
+    flag(&["--gpt-oss-20b-default", "--gpt-oss-120b-default", "--vision-gemma-4b-default", "--vision-gemma-12b-default"], Nothing, "", Refused(PRESETS)),
     // Devices.
     flag(&["-dev", "--device"], Value, "LLAMA_ARG_DEVICE", Same("--device")),
     flag(&["-ngl", "--gpu-layers", "--n-gpu-layers"], Value, "LLAMA_ARG_N_GPU_LAYERS", Same("--n-gpu-layers")),
@@ -262,17 +232,15 @@ pub const FLAGS: &[Flag] = &[
     flag(&["--spec-draft-hf", "-hfd", "-hfrd", "--hf-repo-draft"], Value, "LLAMA_ARG_SPEC_DRAFT_HF_REPO", Same("--spec-draft-hf")),
     flag(&["--spec-draft-ngl", "-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft"], Value, "LLAMA_ARG_N_GPU_LAYERS_DRAFT", Same("--spec-draft-ngl")),
     flag(&["--spec-draft-device", "-devd", "--device-draft"], Value, "", Same("--spec-draft-device")),
-    flag(&["--spec-draft-threads", "-td", "--threads-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
-    flag(&["--spec-draft-threads-batch", "-tbd", "--threads-batch-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
-    flag(&["--spec-draft-cpu-mask", "-Cd", "--cpu-mask-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
-    flag(&["--spec-draft-cpu-range", "-Crd", "--cpu-range-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
-    flag(&["--spec-draft-cpu-strict", "--cpu-strict-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
-    flag(&["--spec-draft-prio", "--prio-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
-    flag(&["--spec-draft-poll", "--poll-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
-    flag(&["--spec-draft-cpu-mask-batch", "-Cbd", "--cpu-mask-batch-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
-    flag(&["--spec-draft-cpu-strict-batch", "--cpu-strict-batch-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
-    flag(&["--spec-draft-prio-batch", "--prio-batch-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
-    flag(&["--spec-draft-poll-batch", "--poll-batch-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
+    flag(
+        &["--spec-draft-threads", "-td", "--threads-draft", "--spec-draft-threads-batch", "-tbd",
+          "--threads-batch-draft", "--spec-draft-cpu-mask", "-Cd", "--cpu-mask-draft", "--spec-draft-cpu-range",
+          "-Crd", "--cpu-range-draft", "--spec-draft-cpu-strict", "--cpu-strict-draft", "--spec-draft-prio",
+          "--prio-draft", "--spec-draft-poll", "--poll-draft", "--spec-draft-cpu-mask-batch", "-Cbd",
+          "--cpu-mask-batch-draft", "--spec-draft-cpu-strict-batch", "--cpu-strict-batch-draft",
+          "--spec-draft-prio-batch", "--prio-batch-draft", "--spec-draft-poll-batch", "--poll-batch-draft"],
+        Value, "", Accepted(DRAFT_MODEL_SHARES),
+    ),
     flag(&["--spec-draft-type-k", "-ctkd", "--cache-type-k-draft"], Value, "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K", Same("--spec-draft-type-k")),
     flag(&["--spec-draft-type-v", "-ctvd", "--cache-type-v-draft"], Value, "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V", Same("--spec-draft-type-v")),
     flag(&["--spec-draft-override-tensor", "-otd", "--override-tensor-draft"], Value, "", Accepted(DRAFT_MODEL_FITS)),
@@ -281,18 +249,13 @@ pub const FLAGS: &[Flag] = &[
     flag(&["--spec-draft-backend-sampling", "--no-spec-draft-backend-sampling"], Nothing, "LLAMA_ARG_SPEC_DRAFT_BACKEND_SAMPLING", Accepted("where sampling runs is decided by itself")),
     flag(&["--spec-synth-len"], Value, "LLAMA_ARG_SPEC_SYNTH_LEN", Refused("acceptance is not made up here; `spec-run synth` makes models whose drafts are good")),
     flag(&["--spec-synth-rates"], Value, "LLAMA_ARG_SPEC_SYNTH_RATES", Refused("acceptance is not made up here; `spec-run synth` makes models whose drafts are good")),
-    flag(&["--spec-ngram-mod-n-min"], Value, "", Accepted(LOOKUP)),
-    flag(&["--spec-ngram-mod-n-max"], Value, "", Accepted(LOOKUP)),
-    flag(&["--spec-ngram-mod-n-match"], Value, "", Accepted(LOOKUP)),
-    flag(&["--spec-ngram-simple-size-n"], Value, "", Accepted(LOOKUP)),
-    flag(&["--spec-ngram-simple-size-m"], Value, "", Accepted(LOOKUP)),
-    flag(&["--spec-ngram-simple-min-hits"], Value, "", Accepted(LOOKUP)),
-    flag(&["--spec-ngram-map-k-size-n"], Value, "", Accepted(LOOKUP)),
-    flag(&["--spec-ngram-map-k-size-m"], Value, "", Accepted(LOOKUP)),
-    flag(&["--spec-ngram-map-k-min-hits"], Value, "", Accepted(LOOKUP)),
-    flag(&["--spec-ngram-map-k4v-size-n"], Value, "", Accepted(LOOKUP)),
-    flag(&["--spec-ngram-map-k4v-size-m"], Value, "", Accepted(LOOKUP)),
-    flag(&["--spec-ngram-map-k4v-min-hits"], Value, "", Accepted(LOOKUP)),
+    flag(
+        &["--spec-ngram-mod-n-min", "--spec-ngram-mod-n-max", "--spec-ngram-mod-n-match", "--spec-ngram-simple-size-n",
+          "--spec-ngram-simple-size-m", "--spec-ngram-simple-min-hits", "--spec-ngram-map-k-size-n",
+          "--spec-ngram-map-k-size-m", "--spec-ngram-map-k-min-hits", "--spec-ngram-map-k4v-size-n",
+          "--spec-ngram-map-k4v-size-m", "--spec-ngram-map-k4v-min-hits"],
+        Value, "", Accepted(LOOKUP),
+    ),
     // Images and sound.
     flag(&["-mm", "--mmproj"], Value, "LLAMA_ARG_MMPROJ", Refused(TEXT_ONLY)),
     flag(&["-mmu", "--mmproj-url"], Value, "LLAMA_ARG_MMPROJ_URL", Refused(TEXT_ONLY)),
@@ -315,14 +278,6 @@ pub const FLAGS: &[Flag] = &[
     flag(&["--log-timestamps", "--no-log-timestamps"], Nothing, "LLAMA_ARG_LOG_TIMESTAMPS", Accepted(LOGS)),
     flag(&["-lv", "--verbosity", "--log-verbosity"], Value, "LLAMA_ARG_LOG_VERBOSITY", Accepted(LOGS)),
     // llama-perplexity.
-    flag(&["--chunks"], Value, "", Same("--chunks")),
-    flag(&["--hellaswag"], Nothing, "", Same("--hellaswag")),
-    flag(&["--hellaswag-tasks"], Value, "", Same("--hellaswag-tasks")),
-    flag(&["--winogrande"], Nothing, "", Same("--winogrande")),
-    flag(&["--winogrande-tasks"], Value, "", Same("--winogrande-tasks")),
-    flag(&["--multiple-choice"], Nothing, "", Same("--multiple-choice")),
-    flag(&["--multiple-choice-tasks"], Value, "", Same("--multiple-choice-tasks")),
-    flag(&["--kl-divergence"], Nothing, "", Same("--kl-divergence")),
     flag(&["--save-all-logits", "--kl-divergence-base"], Value, "", Same("--kl-divergence-base")),
     flag(&["--ppl-stride"], Value, "", Only(&["0"], "chunks do not overlap here")),
     flag(&["--ppl-output-type"], Value, "", Only(&["0"], "--json and --csv are the other outputs")),
@@ -410,6 +365,11 @@ pub const SERVE: &[Flag] = &[
     flag(&["--no-models-autoload"], Nothing, "", Same("--no-models-autoload")),
 ];
 
+/// Each table of docs/llama-cpp.md, by its first heading.
+#[cfg(test)]
+pub const TABLES: [(&str, &[Flag]); 4] =
+    [("llama.cpp", FLAGS), ("llama-bench", BENCH), ("llama-embedding", EMBED), ("llama-server", SERVE)];
+
 impl Here {
     /// The flag of ours that does it, without dashes.
     fn long(self) -> Option<&'static str> {
@@ -478,7 +438,7 @@ mod tests {
 
     #[test]
     fn rows_have_three_columns() {
-        for flag in FLAGS.iter().chain(BENCH).chain(EMBED).chain(SERVE) {
+        for flag in TABLES.iter().flat_map(|(_, flags)| *flags) {
             assert_eq!(flag.row().matches('|').count(), 4, "{}", flag.row());
         }
     }

@@ -3,10 +3,14 @@
 
 use std::ffi::{OsStr, OsString};
 
+use clap::{Arg, Command};
+
 use super::llama_flags::{FLAGS, Flag, Here, Takes, own_rows};
 
-/// Our flags whose value may look like a flag.
-const TEXT_FLAGS: &[&str] = &["--system", "--vs", "--speeds", "--stop"];
+/// Flags of `bench` whose value is no list, though it may look like one or like a flag.
+const TEXT_FLAGS: &[&str] = &["--vs", "--speeds"];
+/// Why a flag of other commands changes nothing.
+const ELSEWHERE: &str = "it is for generating text";
 /// What a switch may be, besides left out.
 const SWITCHES: &[&str] = &["on", "off", "auto", "enabled", "disabled", "true", "false", "1", "0"];
 
@@ -28,14 +32,39 @@ fn has_its_own(command: Option<&str>) -> bool {
     matches!(command, Some("chat" | "serve"))
 }
 
-/// `words` are those behind the program's name, and behind `command` where that is one. The command `has` some flags;
-/// those of ours that are `elsewhere` change nothing in it.
+/// A command's flag of this name, with its dashes.
+pub fn arg<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
+    let letter = name.strip_prefix('-').and_then(|name| name.parse::<char>().ok());
+    let long = name.strip_prefix("--");
+    command.get_arguments().find(|arg| match letter {
+        Some(letter) => arg.get_short() == Some(letter),
+        None => {
+            let mut names = arg.get_long().into_iter().chain(arg.get_all_aliases().into_iter().flatten());
+            names.any(|known| long == Some(known))
+        }
+    })
+}
+
+/// How many words follow a flag that has no `=`.
+fn values(arg: &Arg) -> usize {
+    let one = usize::from(arg.get_action().takes_values());
+    arg.get_num_args().map_or(one, |range| if arg.is_require_equals_set() { 0 } else { range.min_values() })
+}
+
+/// `words` are those behind the program's name, and behind `command` where that is one. `program` is what clap reads.
 pub fn translate(
+    program: &Command,
     command: Option<&str>,
     words: impl IntoIterator<Item = OsString>,
-    has: impl Fn(&str) -> bool,
-    elsewhere: impl Fn(&str) -> bool,
 ) -> Result<Line, String> {
+    let own = command.and_then(|name| program.find_subcommand(name));
+    let known = |name: &str| arg(own.unwrap_or(program), name);
+    // llama-perplexity takes the sampler's flags too.
+    let elsewhere = |name: &str| match command {
+        Some("perplexity") if known(name).is_none() => arg(program, name),
+        _ => None,
+    };
+    let has = |name: &str| own.is_some() && known(name).is_some();
     let mut line = Line { words: command.into_iter().map(OsString::from).collect(), ..Line::default() };
     let mut words = words.into_iter().peekable();
     // What asks for a template, for one turn of it, and for many.
@@ -50,22 +79,29 @@ pub fn translate(
             line.words.extend(words.by_ref());
             break;
         }
-        if TEXT_FLAGS.contains(&text) {
-            line.words.push(word);
-            line.words.extend(words.next());
-            continue;
-        }
         let (name, joined) = match text.split_once('=') {
             Some((name, value)) if name.starts_with("--") => (name, Some(OsString::from(value))),
             _ => (text, None),
         };
         single |= name == "--chat";
-        let Some(flag) = find(command, name, &has) else {
+        let Some(flag) = find(command, name, has) else {
             known_or_number(command, text)?;
-            line.words.push(word);
+            let other = elsewhere(name);
+            let count = if joined.is_some() { 0 } else { known(name).or(other).map_or(0, values) };
+            let behind = words.by_ref().take(count);
+            match other {
+                Some(_) => {
+                    behind.for_each(drop);
+                    line.ignored.push((name.into(), ELSEWHERE));
+                }
+                // As they are: what is behind may look like a flag.
+                None => {
+                    line.words.push(word);
+                    line.words.extend(behind);
+                }
+            }
             continue;
         };
-        let mut second = None;
         let value = match (flag.takes, joined) {
             (_, Some(value)) => Some(value),
             (Takes::Nothing, None) => None,
@@ -73,23 +109,13 @@ pub fn translate(
                 words.next_if(|next| next.to_str().is_some_and(|w| SWITCHES.contains(&w)))
             }
             (Takes::Value, None) => words.next(),
-            (Takes::TwoValues, None) => {
-                let first = words.next();
-                second = words.next();
-                first.filter(|_| second.is_some())
-            }
         };
-        if matches!(flag.takes, Takes::Value | Takes::TwoValues) && value.is_none() {
+        if flag.takes == Takes::Value && value.is_none() {
             return Err(format!("{name}: a value is missing behind it"));
         }
         match flag.here {
-            Here::Same(long) if elsewhere(long) => {
-                line.ignored.push((name.into(), "it is for generating text"));
-            }
-            Here::Same(long) => {
-                push(&mut line.words, flag, long, value);
-                line.words.extend(second);
-            }
+            Here::Same(long) if elsewhere(long).is_some() => line.ignored.push((name.into(), ELSEWHERE)),
+            Here::Same(long) => push(&mut line.words, flag, long, value),
             Here::Chat("") => single = true,
             Here::Chat(long) => {
                 chat = true;
@@ -295,14 +321,23 @@ fn is_range(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use clap::CommandFactory;
+
+    use super::{
+        super::{Cli, llama_flags::AS_THEY_ARE},
+        *,
+    };
 
     fn words(text: &str) -> Vec<OsString> {
         text.split_whitespace().map(Into::into).collect()
     }
 
+    fn translated(command: Option<&str>, text: &str) -> Result<Line, String> {
+        translate(&Cli::command(), command, words(text))
+    }
+
     fn line(command: Option<&str>, text: &str) -> Result<String, String> {
-        let line = translate(command, words(text), |_| false, |long| long == "--ignore-eos")?;
+        let line = translated(command, text)?;
         Ok(line.words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" "))
     }
 
@@ -312,9 +347,9 @@ mod tests {
             ("-m a.gguf -ngl 99 -c 4096", "--model a.gguf --n-gpu-layers 99 --ctx-size 4096"),
             ("-fa on -n 5", "--predict 5"),
             ("-fa -n 5", "--predict 5"),
-            ("--color on -p hi", "--color=on --prompt hi"),
-            ("--color -p hi", "--color --prompt hi"),
-            ("-sys You -p -fa", "--system You --prompt -fa --chat"),
+            ("--color on -p hi", "--color=on -p hi"),
+            ("--color -p hi", "--color -p hi"),
+            ("-sys You -p -fa", "--system You -p -fa --chat"),
             ("-st -cnv", "--chat"),
             ("-cnv -m a.gguf -sys You", "chat --model a.gguf --system You"),
             ("--temp=0 --top-k=5", "--temp 0 --top-k 5"),
@@ -324,11 +359,16 @@ mod tests {
             ("-md a.gguf -ngld 5", "--spec-draft-model a.gguf --spec-draft-ngl 5"),
             ("--list-devices -m x", "devices"),
             ("-- -fa", "-- -fa"),
-            ("--ignore-eos -p a", "--prompt a"),
+            ("--ignore-eos -p -fa", "--ignore-eos -p -fa"),
+            ("--control-vector-layer-range 1 -2 -fa", "--control-vector-layer-range 1 -2"),
         ] {
             assert_eq!(line(None, theirs).unwrap(), ours, "{theirs}");
         }
         assert_eq!(line(Some("bench"), "-p 1 --list-devices").unwrap(), "devices");
+        assert_eq!(
+            line(Some("perplexity"), "--ignore-eos --seed 1 --temp 2 -c 64").unwrap(),
+            "perplexity --ctx-size 64"
+        );
         assert_eq!(
             line(Some("search"), "-ngl 9 -t 4 --draft-max 3").unwrap(),
             "search --n-gpu-layers 9 -t 4 --draft-max 3"
@@ -355,11 +395,10 @@ mod tests {
 
     #[test]
     fn what_changes_nothing_is_listed() {
-        let line = translate(None, words("-fa --mlock --prio 2"), |_| false, |_| false).unwrap();
+        let line = translated(None, "-fa --mlock --prio 2").unwrap();
         let names: Vec<&str> = line.ignored.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["-fa", "--mlock", "--prio"]);
-        let line = translate(Some("serve"), words("--no-jinja --cache-ram 100 -np 2"), |_| false, |_| false)
-            .unwrap();
+        let line = translated(Some("serve"), "--no-jinja --cache-ram 100 -np 2").unwrap();
         assert_eq!((line.words, line.ignored.len()), (words("serve --parallel 2"), 2));
     }
 
@@ -367,10 +406,9 @@ mod tests {
     #[test]
     fn commands_with_flags_of_their_own_know_the_others() {
         for command in ["serve", "chat"] {
-            let line =
-                |text| translate(Some(command), words(text), |long| long == "--reasoning-effort", |_| false);
-            let known = line("--mlock --no-warmup -ngl 9 --reasoning-effort low -n 5").unwrap();
-            let ours = format!("{command} --n-gpu-layers 9 --reasoning-effort low -n 5");
+            let line = |text| translated(Some(command), text);
+            let known = line("--mlock --no-warmup -ngl 9 --temp=0 -n 5").unwrap();
+            let ours = format!("{command} --n-gpu-layers 9 --temp=0 -n 5");
             assert_eq!((known.words, known.ignored.len()), (words(&ours), 2));
             for (flag, why) in [("-dr x", "-dr: models come from Hugging Face"), ("-zz", "'-zz' found")] {
                 let refused = line(flag).unwrap_err();
@@ -419,8 +457,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_as_it_is_in_llama_cpp_is_known() {
+        let mut program = Cli::command();
+        program.build();
+        let perplexity = program.find_subcommand("perplexity").unwrap();
+        for name in AS_THEY_ARE {
+            assert!(arg(&program, name).or(arg(perplexity, name)).is_some(), "{name}");
+        }
+    }
+
+    #[test]
     fn names_are_unique() {
-        let names: Vec<&&str> = FLAGS.iter().flat_map(|flag| flag.names).collect();
+        let names: Vec<&&str> = FLAGS.iter().flat_map(|flag| flag.names).chain(AS_THEY_ARE).collect();
         let unique: std::collections::HashSet<_> = names.iter().collect();
         assert_eq!(names.len(), unique.len());
     }

@@ -182,18 +182,7 @@ fn translate(words: impl IntoIterator<Item = OsString>) -> Result<Line> {
     let name = words.next_if(is_command);
     let usage = |what: String| Error::Usage(format!("{what}; --help shows what there is"));
     let name = name.as_ref().and_then(|name| name.to_str());
-    let has = |command: &clap::Command, long: &str| {
-        let name = long.strip_prefix("--");
-        command.get_arguments().any(|arg| {
-            let names = arg.get_long().into_iter().chain(arg.get_all_aliases().into_iter().flatten());
-            names.into_iter().any(|known| name == Some(known))
-        })
-    };
-    // llama-perplexity takes the sampler's flags too.
-    let perplexity = known.find_subcommand("perplexity").filter(|_| name == Some("perplexity"));
-    let elsewhere = |long: &str| perplexity.is_some_and(|own| !has(own, long) && has(&known, long));
-    let own = name.and_then(|name| known.find_subcommand(name));
-    llama_line::translate(name, words, |long| own.is_some_and(|own| has(own, long)), elsewhere).map_err(usage)
+    llama_line::translate(&known, name, words).map_err(usage)
 }
 
 fn parse(words: &[OsString]) -> Result<Cli> {
@@ -228,11 +217,8 @@ fn serve_args(own: &[String]) -> Result<serve::ServeArgs> {
 #[cfg(feature = "server")]
 fn serve_flag(long: &str) -> Option<bool> {
     let known = Cli::command();
-    let mut flags = known.find_subcommand("serve")?.get_arguments().filter(|arg| {
-        let mut names = arg.get_long().into_iter().chain(arg.get_all_aliases().into_iter().flatten());
-        names.any(|name| name == long)
-    });
-    flags.next().map(|arg| arg.get_action().takes_values())
+    let arg = llama_line::arg(known.find_subcommand("serve")?, &format!("--{long}"))?;
+    Some(arg.get_action().takes_values())
 }
 
 /// Whether a command line is one that can be run, as far as is known before a file is opened; for tests.
