@@ -11,7 +11,8 @@ use super::{
     common,
     output::note,
     perplexity_report::{Scored, json_of, text_of},
-    shard_lines::{self, Kind, Run, ShardLine, Sums, Unit},
+    shard_lines::{self, Run, ShardLine, Sums},
+    state::RunId,
     sweep::{self, Entry},
     sweep_table::Table,
 };
@@ -23,7 +24,7 @@ use crate::{
     words::count,
 };
 
-/// Missing units that are named one by one.
+/// Missing chunks that are named one by one.
 const NAMED: usize = 8;
 
 #[derive(Args, Debug)]
@@ -42,10 +43,16 @@ pub struct MergeArgs {
     json: bool,
 }
 
-/// The units of a run, with where they stand, by chunk and mask.
+/// The chunks of a run, by number.
 struct Group {
     run: Run,
-    units: BTreeMap<(usize, usize), (ShardLine, String)>,
+    chunks: BTreeMap<usize, Placed>,
+}
+
+/// A line, and where it stands.
+struct Placed {
+    line: ShardLine,
+    at: String,
 }
 
 pub fn run(args: MergeArgs) -> Result<()> {
@@ -54,14 +61,14 @@ pub fn run(args: MergeArgs) -> Result<()> {
     }
     let groups = read(&args.files)?;
     groups.iter().try_for_each(Group::check_whole)?;
-    let sweeps = groups.iter().all(|group| matches!(group.run.kind, Kind::Sweep(_)));
-    if args.csv.is_some() && !(sweeps && groups.len() == 1) {
+    let is_table = matches!(groups.as_slice(), [Group { run: Run { over: Some(_), .. }, .. }]);
+    if args.csv.is_some() && !is_table {
         return Err(Error::Usage(
             "--csv: for one table of several masks; these files have something else or more".into(),
         ));
     }
-    let units: usize = groups.iter().map(|group| group.units.len()).sum();
-    note!("{} of {}", count(units, "unit"), count(args.files.len(), "file"));
+    let chunks: usize = groups.iter().map(|group| group.chunks.len()).sum();
+    note!("{} of {}", count(chunks, "chunk"), count(args.files.len(), "file"));
     for (i, group) in groups.iter().enumerate() {
         if groups.len() > 1 && !args.json {
             common::print(format!("{}{}:\n", if i > 0 { "\n" } else { "" }, group.name()))?;
@@ -75,25 +82,14 @@ fn read(files: &[PathBuf]) -> Result<Vec<Group>> {
     let mut groups: Vec<Group> = Vec::new();
     for path in files {
         for (number, line) in shard_lines::read(path)? {
-            let at = format!("{}:{number}", path.display());
-            match groups.iter_mut().find(|group| group.run == line.run) {
-                Some(group) => group.add(line, at)?,
+            let placed = Placed { line, at: format!("{}:{number}", path.display()) };
+            match groups.iter_mut().find(|group| group.run == placed.line.run) {
+                Some(group) => group.add(placed)?,
                 None => {
-                    let run = line.run.clone();
-                    let other = groups
-                        .iter()
-                        .find(|group| Run { version: run.version.clone(), ..group.run.clone() } == run);
-                    if let Some(other) = other {
-                        let (_, first) = other.units.values().next().expect("a group of a line");
-                        return Err(Error::Input(format!(
-                            "{first} and {at}: shards of one run by the versions {} and {}: run them with one version",
-                            other.run.version, run.version
-                        )));
-                    }
-                    groups.push(Group {
-                        run,
-                        units: BTreeMap::from([((line.unit.chunk, line.unit.mask), (line, at))]),
-                    });
+                    groups.iter().try_for_each(|group| group.check_version(&placed))?;
+                    let chunks = BTreeMap::from([(placed.line.chunk, placed)]);
+                    let run = chunks.values().next().expect("just put there").line.run.clone();
+                    groups.push(Group { run, chunks });
                 }
             }
         }
@@ -110,81 +106,87 @@ fn names(files: &[PathBuf]) -> String {
 }
 
 impl Group {
-    /// Of what it is.
-    fn name(&self) -> String {
-        let Some((ShardLine { provenance, .. }, _)) = self.units.values().next() else {
-            unreachable!("no empty group")
-        };
-        let over = match &self.run.kind {
-            Kind::Sweep(over) => format!(", {} of {over}", count(self.run.masks, "mask")),
-            Kind::Beside => format!(", {}", self.run.id.mask),
-            Kind::Full => String::new(),
-        };
-        format!(
-            "{} on text {} in chunks of {}{over}",
-            provenance.model.name, self.run.id.text_hash, self.run.id.n_ctx
-        )
+    fn first(&self) -> &Placed {
+        self.chunks.values().next().expect("no empty group")
     }
 
-    fn add(&mut self, line: ShardLine, at: String) -> Result<()> {
-        let key = (line.unit.chunk, line.unit.mask);
-        if let Some((there, first)) = self.units.get(&key) {
-            return match (&there.sums, &there.unit) == (&line.sums, &line.unit) {
-                true => Ok(()),
-                false => Err(differ(&line.unit, first, &at)),
-            };
+    /// Of what it is.
+    fn name(&self) -> String {
+        let ShardLine { provenance, masks, .. } = &self.first().line;
+        let beside = match &self.run.over {
+            Some(over) => format!(", {} of {over}", count(masks.len(), "mask")),
+            None if masks.is_empty() => String::new(),
+            None => format!(", {}", self.run.id.mask),
+        };
+        let RunId { text_hash, n_ctx, .. } = &self.run.id;
+        format!("{} on text {text_hash} in chunks of {n_ctx}{beside}", provenance.model.name)
+    }
+
+    /// That a line of another run differs in more than the version.
+    fn check_version(&self, other: &Placed) -> Result<()> {
+        let (own, others) = (&self.run.version, &other.line.run.version);
+        match (Run { version: others.clone(), ..self.run.clone() }) == other.line.run {
+            true => Err(Error::Input(format!(
+                "{} and {}: shards of one run by the versions {own} and {others}: run them with one version",
+                self.first().at,
+                other.at
+            ))),
+            false => Ok(()),
         }
-        self.units.insert(key, (line, at));
-        Ok(())
+    }
+
+    fn add(&mut self, Placed { line, at }: Placed) -> Result<()> {
+        match self.chunks.get(&line.chunk) {
+            Some(there) if (&there.line.sums, &there.line.masks) != (&line.sums, &line.masks) => {
+                Err(Error::Input(format!(
+                    "{} and {at}: other numbers for chunk {}: by another device or build; keep one of them",
+                    there.at, line.chunk
+                )))
+            }
+            Some(_) => Ok(()),
+            None => {
+                self.chunks.insert(line.chunk, Placed { line, at });
+                Ok(())
+            }
+        }
     }
 
     fn check_whole(&self) -> Result<()> {
-        let Run { chunks, masks, .. } = self.run;
-        let all = (1..=chunks).flat_map(|chunk| (1..=masks).map(move |mask| (chunk, mask)));
-        let missing: Vec<_> = all.filter(|unit| !self.units.contains_key(unit)).collect();
+        let missing: Vec<String> = (1..=self.run.chunks)
+            .filter(|chunk| !self.chunks.contains_key(chunk))
+            .map(|chunk| chunk.to_string())
+            .collect();
         if missing.is_empty() {
             return Ok(());
         }
-        let in_chunk = |chunk: usize| missing.iter().filter(|unit| unit.0 == chunk).count();
-        let mut said: Vec<String> = Vec::new();
-        for &(chunk, mask) in &missing {
-            let what = match in_chunk(chunk) == masks {
-                true => format!("chunk {chunk}"),
-                false => format!("chunk {chunk} mask {mask}"),
-            };
-            if said.last() != Some(&what) {
-                said.push(what);
-            }
-        }
-        let more = said.len().saturating_sub(NAMED);
-        said.truncate(NAMED);
+        let more = missing.len().saturating_sub(NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         Err(Error::Input(format!(
             "{}: {} of {} missing: {}{more}; run the shards that have them",
             self.name(),
             missing.len(),
-            count(chunks * masks, "unit"),
-            said.join(", ")
+            count(self.run.chunks, "chunk"),
+            missing[..missing.len().min(NAMED)].join(", ")
         )))
     }
 
     fn print(&self, csv: Option<&Path>, json: bool) -> Result<()> {
-        match &self.run.kind {
-            Kind::Sweep(over) => {
-                let sweep = self.sweep()?;
-                let entries: Vec<Entry> = self.firsts().map(|unit| Entry::from(unit.clone())).collect();
-                let lines = sweep::lines(&entries, &sweep, None);
+        let entries = &self.first().line.masks;
+        match (self.sums(), &self.run.over) {
+            (Sums::Sweep(sweep), over) => {
+                let lines = sweep::lines(entries, &sweep, None);
+                let over = over.as_deref().unwrap_or_default();
                 let table = Table { over, sweep: &sweep, lines, provenance: self.provenance() };
                 let printed =
                     if json { common::print_json(&table.json()) } else { common::print(table.text()) };
                 csv.map_or(Ok(()), |path| write_whole(path, table.csv()))?;
                 printed
             }
-            Kind::Full | Kind::Beside => {
-                let tally = self.tally()?;
-                let unit = self.firsts().next().expect("a whole group");
-                let name = unit.label.first().and_then(|label| label.as_str()).unwrap_or_default();
-                let scored = unit.cost.map(|cost| Scored { name, layers: unit.layers.clone(), cost });
+            (Sums::Tally(tally), _) => {
+                let scored = entries.first().and_then(|Entry { label, layers, cost }| {
+                    let name = label.first().and_then(|label| label.as_str()).unwrap_or_default();
+                    Some(Scored { name, layers: layers.clone(), cost: (*cost)? })
+                });
                 match json {
                     true => common::print_json(&json_of(&tally, scored.as_ref(), &self.provenance())),
                     false => common::print(text_of(&tally, scored.as_ref())),
@@ -193,17 +195,11 @@ impl Group {
         }
     }
 
-    /// The masks, by the first chunk.
-    fn firsts(&self) -> impl Iterator<Item = &Unit> {
-        self.units.range((1, 1)..(2, 1)).map(|(_, (line, _))| &line.unit)
-    }
-
     /// As that of the whole run, on all devices that there were.
     fn provenance(&self) -> Provenance {
-        let mut lines = self.units.values().map(|(line, _)| &line.provenance);
-        let first = lines.next().expect("no empty group");
-        let mut devices: Vec<&str> = first.device.as_deref().into_iter().collect();
-        for device in lines.filter_map(|other| other.device.as_deref()) {
+        let first = &self.first().line.provenance;
+        let mut devices: Vec<&str> = Vec::new();
+        for device in self.chunks.values().filter_map(|placed| placed.line.provenance.device.as_deref()) {
             if !devices.contains(&device) {
                 devices.push(device);
             }
@@ -214,51 +210,14 @@ impl Group {
     }
 
     /// The sums of all chunks, added in their order, as the whole run adds them.
-    fn tally(&self) -> Result<Tally> {
-        let mut all = Tally::default();
-        for (line, at) in self.units.values() {
-            match &line.sums {
-                Sums::Tally(tally) => all.add(tally),
-                Sums::Sweep(_) => return Err(wrong_sums(at)),
+    fn sums(&self) -> Sums {
+        let (mut tally, mut sweep) = (Tally::default(), Sweep::default());
+        for placed in self.chunks.values() {
+            match &placed.line.sums {
+                Sums::Tally(one) => tally.add(one),
+                Sums::Sweep(one) => sweep.add(one),
             }
         }
-        Ok(all)
+        if self.run.over.is_some() { Sums::Sweep(sweep) } else { Sums::Tally(tally) }
     }
-
-    fn sweep(&self) -> Result<Sweep> {
-        let mut all = Sweep::default();
-        for chunk in 1..=self.run.chunks {
-            let mut whole: Option<(Sweep, &str)> = None;
-            for (line, at) in self.units.range((chunk, 1)..(chunk + 1, 1)).map(|(_, found)| found) {
-                let one = match &line.sums {
-                    Sums::Sweep(one) if one.masks.len() == 1 => one,
-                    _ => return Err(wrong_sums(at)),
-                };
-                let Some((sums, first)) = &mut whole else {
-                    whole = Some((one.clone(), at));
-                    continue;
-                };
-                // Each line has the full model's sums, which are those of all.
-                if *one != (Sweep { masks: one.masks.clone(), ..sums.clone() }) {
-                    return Err(differ(&line.unit, first, at));
-                }
-                sums.masks.extend(one.masks.iter().cloned());
-            }
-            if let Some((sums, _)) = whole {
-                all.add(&sums);
-            }
-        }
-        Ok(all)
-    }
-}
-
-fn differ(unit: &Unit, first: &str, second: &str) -> Error {
-    Error::Input(format!(
-        "{first} and {second}: other numbers for chunk {}, mask {}: by another device or build; keep one of them",
-        unit.chunk, unit.mask
-    ))
-}
-
-fn wrong_sums(at: &str) -> Error {
-    Error::Input(format!("{at}: sums of another kind than the line says; remove it, and run its shard again"))
 }

@@ -12,7 +12,7 @@ use super::{
     perplexity_report::{Scored, json_of, progress, text_of},
     report_file::ReportFile,
     shard::{self, ShardArgs},
-    shard_lines::{Kind, Run},
+    shard_lines::Run,
     state::{RunId, StateFile},
     sweep,
     tasks::{self, TaskArgs},
@@ -194,7 +194,11 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
             Masks::One(one) => provenance(&context).mask(&one.name, &one.mask),
             _ => provenance(&context),
         };
-        let run = Run::new(run_id(&context), &config, Kind::of(&masks), chunks, masks.all().len().max(1));
+        let over = match &masks {
+            Masks::Several(over) => Some(over.name),
+            _ => None,
+        };
+        let run = Run::new(run_id(&context), &config, over, chunks);
         let job = shard::Job { part, out: args.shard.out.as_deref(), run, masks: &masks, provenance };
         return shard::run(job, &mut context, &tokens, &settings);
     }

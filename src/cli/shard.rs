@@ -4,7 +4,7 @@
 use std::{
     collections::HashSet,
     fs::{self, File, OpenOptions},
-    io::{Read, Seek, SeekFrom, Write},
+    io::Write,
     ops::ControlFlow,
     path::{Path, PathBuf},
     str::FromStr,
@@ -17,14 +17,14 @@ use super::{
     common, interrupt,
     output::note,
     perplexity_report::progress,
-    shard_lines::{self, Kind, Run, ShardLine, Sums, Unit},
+    shard_lines::{self, Run, ShardLine, Sums},
     sweep::Entry,
 };
 use crate::{
     Context, Error, Result, RunLayers,
     eval::{
         perplexity::{PerplexitySettings, score_chunk},
-        sweep::{Sweep, sweep_chunk},
+        sweep::sweep_chunk,
     },
     provenance::Provenance,
     words::count,
@@ -69,65 +69,39 @@ pub struct Job<'a> {
     pub provenance: Provenance,
 }
 
-impl Kind {
-    pub fn of(masks: &Masks) -> Self {
-        match masks {
-            Masks::None => Kind::Full,
-            Masks::One(_) | Masks::Ahead => Kind::Beside,
-            Masks::Several(over) => Kind::Sweep(over.name.into()),
-        }
-    }
-}
-
 pub fn run(job: Job, context: &mut Context, tokens: &[u32], settings: &PerplexitySettings) -> Result<()> {
     let Part { k, n } = job.part;
-    let entries = entries(job.masks, context);
-    let done = job.out.map_or(Ok(HashSet::new()), |path| done(path, &job.run))?;
-    let mut out = job.out.map(append).transpose()?;
-    let chunks: Vec<usize> = (k..=job.run.chunks).step_by(n).collect();
-    let left = |chunk: usize| -> Vec<usize> {
-        (1..=entries.len()).filter(|&mask| !done.contains(&(chunk, mask))).collect()
-    };
-    let (all, to_do) = (chunks.len(), chunks.iter().filter(|&&chunk| !left(chunk).is_empty()).count());
-    note!("shard {k} of {n}: {}, {} of them to do", count(all, "chunk"), to_do);
-    let interrupted = interrupt::flag();
-    let bar = progress(all, all - to_do, "chunks");
+    let mut out = job.out.map(|path| Out::open(path, &job.run)).transpose()?;
+    let is_done = |chunk: &usize| out.as_ref().is_some_and(|out| out.done.contains(chunk));
+    let own = (k..=job.run.chunks).step_by(n);
+    let all = own.clone().count();
+    let chunks: Vec<usize> = own.filter(|chunk| !is_done(chunk)).collect();
+    note!("shard {k} of {n}: {}, {} of them to do", count(all, "chunk"), chunks.len());
+    let masks = entries(job.masks, context);
+    let bar = progress(all, all - chunks.len(), "chunks");
     let mut finished = 0;
-    for chunk in chunks {
-        let masks = left(chunk);
-        if masks.is_empty() {
-            continue;
+    for &chunk in &chunks {
+        let Some(sums) = score(job.masks, context, tokens, settings, chunk - 1)? else { break };
+        let line = ShardLine::new(job.run.clone(), masks.clone(), chunk, sums, job.provenance.clone()).text();
+        match &mut out {
+            Some(out) => out.write(&line)?,
+            None => common::print(line)?,
         }
-        if interrupted() {
-            break;
-        }
-        let sums = score(job.masks, &masks, context, tokens, settings, chunk - 1, interrupted)?;
-        finished += usize::from(sums.len() == masks.len());
-        let line = |(&mask, sums): (&usize, Sums)| {
-            let Entry { label, layers, cost } = entries[mask - 1].clone();
-            let unit = Unit { chunk, mask, label, layers, cost };
-            ShardLine::new(job.run.clone(), unit, sums, job.provenance.clone()).text()
-        };
-        let lines: String = masks.iter().zip(sums).map(line).collect();
-        match (&mut out, job.out) {
-            // In one go, so that a kill cuts one line at most.
-            (Some(file), Some(path)) => file.write_all(lines.as_bytes()).map_err(|e| Error::io(path, e))?,
-            _ => common::print(lines)?,
-        }
+        finished += 1;
         bar.inc(1);
     }
     bar.finish_and_clear();
-    if finished < to_do {
+    if finished < chunks.len() {
         let how = if job.out.is_some() { "; the same command goes on" } else { "" };
-        note!("interrupted after {finished} of {}{how}", count(to_do, "chunk"));
+        note!("interrupted after {finished} of {}{how}", count(chunks.len(), "chunk"));
     }
     Ok(())
 }
 
-/// What is scored beside the full model; one entry for the full model alone.
+/// What is scored beside the full model.
 fn entries(masks: &Masks, context: &Context) -> Vec<Entry> {
     match masks {
-        Masks::None => vec![Entry { label: Vec::new(), layers: None, cost: None }],
+        Masks::None => Vec::new(),
         Masks::Ahead => {
             vec![Entry { label: vec!["mtp".into()], layers: None, cost: Some(context.ahead_cost()) }]
         }
@@ -136,51 +110,57 @@ fn entries(masks: &Masks, context: &Context) -> Vec<Entry> {
     }
 }
 
-/// The sums of a chunk: of each mask, or fewer if the run was interrupted.
+/// The sums of a chunk; `None` if the run was interrupted.
 fn score(
     masks: &Masks,
-    left: &[usize],
     context: &mut Context,
     tokens: &[u32],
     settings: &PerplexitySettings,
     chunk: usize,
-    interrupted: impl Fn() -> bool,
-) -> Result<Vec<Sums>> {
+) -> Result<Option<Sums>> {
+    let interrupted = interrupt::flag();
+    if interrupted() {
+        return Ok(None);
+    }
     let Masks::Several(over) = masks else {
-        return Ok(vec![Sums::Tally(score_chunk(context, tokens, settings, chunk)?)]);
+        return Ok(Some(Sums::Tally(score_chunk(context, tokens, settings, chunk)?)));
     };
-    let masks: Vec<RunLayers> = left.iter().map(|&mask| over.masks[mask - 1].1.clone()).collect();
-    let all = sweep_chunk(context, tokens, settings, &masks, chunk, |_| {
+    let masks: Vec<RunLayers> = over.masks.iter().map(|(_, mask)| mask.clone()).collect();
+    let sweep = sweep_chunk(context, tokens, settings, &masks, chunk, |_| {
         Ok(if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
-    let one = |mask| Sums::Sweep(Sweep { masks: vec![mask], ..all.clone() });
-    Ok(all.masks.iter().cloned().map(one).collect())
+    Ok((sweep.masks.len() == masks.len()).then_some(Sums::Sweep(sweep)))
 }
 
-/// The units of this run that a file has already.
-fn done(path: &Path, run: &Run) -> Result<HashSet<(usize, usize)>> {
-    if !fs::metadata(path).is_ok_and(|found| found.is_file()) {
-        return Ok(HashSet::new());
-    }
-    let lines = shard_lines::read(path)?.into_iter().filter(|(_, line)| line.run == *run);
-    Ok(lines.map(|(_, line)| (line.unit.chunk, line.unit.mask)).collect())
+/// A file that gets further lines.
+struct Out<'a> {
+    path: &'a Path,
+    file: File,
+    /// The chunks of this run that it has already.
+    done: HashSet<usize>,
 }
 
-/// Opens a file for further lines; one that was cut off is ended.
-fn append(path: &Path) -> Result<File> {
-    let io = |e| Error::io(path, e);
-    if !fs::metadata(path).is_ok_and(|found| found.is_file()) {
-        return OpenOptions::new().append(true).create(true).open(path).map_err(io);
+impl<'a> Out<'a> {
+    fn open(path: &'a Path, run: &Run) -> Result<Self> {
+        let io = |e| Error::io(path, e);
+        let (mut done, mut is_cut) = (HashSet::new(), false);
+        if fs::metadata(path).is_ok_and(|found| found.is_file()) {
+            let lines = shard_lines::read(path)?.into_iter().map(|(_, line)| line);
+            done = lines.filter(|line| line.run == *run).map(|line| line.chunk).collect();
+            is_cut = fs::read(path).map_err(io)?.last().is_some_and(|&byte| byte != b'\n');
+        }
+        let file = OpenOptions::new().append(true).create(true).open(path).map_err(io)?;
+        let mut out = Out { path, file, done };
+        if is_cut {
+            out.write("\n")?;
+        }
+        Ok(out)
     }
-    let mut file = OpenOptions::new().append(true).read(true).open(path).map_err(io)?;
-    let mut last = [b'\n'];
-    if file.seek(SeekFrom::End(-1)).is_ok() {
-        file.read_exact(&mut last).map_err(io)?;
+
+    /// In one go, so that a kill cuts one line at most.
+    fn write(&mut self, line: &str) -> Result<()> {
+        self.file.write_all(line.as_bytes()).map_err(|e| Error::io(self.path, e))
     }
-    if last != [b'\n'] {
-        file.write_all(b"\n").map_err(io)?;
-    }
-    Ok(file)
 }
 
 #[cfg(test)]

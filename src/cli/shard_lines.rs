@@ -1,10 +1,9 @@
-//! What shards of a score write: a line of JSON for each unit, that is a chunk of a text under a mask. Each is complete in
-//! itself, so files may be cut anywhere, put together and read in any order.
+//! What shards of a score write: a line of JSON for each chunk of a text. Each is complete in itself, so files may be cut
+//! anywhere, put together and read in any order.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::{
     common::MOST_TEXT,
@@ -19,70 +18,41 @@ use crate::{
     provenance::Provenance,
 };
 
-/// Of the format.
-const VERSION: u32 = 1;
+/// Of the format; [`BEGINNING`] has it too.
+const VERSION: u32 = 2;
 /// How a line begins, also one that was cut off.
-const BEGINNING: &str = "{\"shard_line\":";
+const BEGINNING: &str = "{\"shard_line\":2,";
 
-/// What units belong together. All of them make a result.
+/// What chunks belong together. All of them make a result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     pub version: String,
     pub id: RunId,
     /// How matrices lie in memory, which coarse sublayers depend on.
     pub planes: String,
-    pub kind: Kind,
+    /// What a sweep goes over.
+    pub over: Option<String>,
     /// Chunks of the text that are scored.
     pub chunks: usize,
-    /// Masks of a sweep; else 1.
-    pub masks: usize,
 }
 
 impl Run {
     /// By this program.
-    pub fn new(id: RunId, config: &ContextConfig, kind: Kind, chunks: usize, masks: usize) -> Self {
-        // The masks of a sweep are many, and stand in their lines.
-        let mask = match kind {
-            Kind::Sweep(_) => checksum(&id.mask),
-            _ => id.mask,
-        };
+    pub fn new(id: RunId, config: &ContextConfig, over: Option<&str>, chunks: usize) -> Self {
+        // The masks of a sweep are many, and stand in the lines by themselves.
+        let mask = if over.is_some() { checksum(&id.mask) } else { id.mask };
         let planes = config.planes.map_or("none".into(), |planes| format!("{planes:?}").to_lowercase());
         Run {
             version: env!("CARGO_PKG_VERSION").into(),
             id: RunId { mask, ..id },
             planes,
-            kind,
+            over: over.map(Into::into),
             chunks,
-            masks,
         }
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// The full model alone.
-    Full,
-    /// One mask, or the head for one token more, beside it.
-    Beside,
-    /// Several masks; what they go over.
-    Sweep(String),
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Unit {
-    /// From 1.
-    pub chunk: usize,
-    /// From 1, in the order of the table.
-    pub mask: usize,
-    /// Its name or numbers; none for the full model.
-    pub label: Vec<Value>,
-    pub layers: Option<String>,
-    /// Of the bytes that the full model reads for a token.
-    pub cost: Option<f64>,
-}
-
-/// Of one chunk, and of a sweep one mask.
+/// Of one chunk, or of several in their order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sums {
@@ -94,22 +64,34 @@ pub enum Sums {
 pub struct ShardLine {
     shard_line: u32,
     pub run: Run,
-    pub unit: Unit,
+    /// What is scored beside the full model.
+    pub masks: Vec<Entry>,
+    /// From 1.
+    pub chunk: usize,
     pub sums: Sums,
     pub provenance: Provenance,
     checksum: String,
 }
 
 impl ShardLine {
-    pub fn new(run: Run, unit: Unit, sums: Sums, provenance: Provenance) -> Self {
+    pub fn new(run: Run, masks: Vec<Entry>, chunk: usize, sums: Sums, provenance: Provenance) -> Self {
         let mut line =
-            ShardLine { shard_line: VERSION, run, unit, sums, provenance, checksum: String::new() };
+            ShardLine { shard_line: VERSION, run, masks, chunk, sums, provenance, checksum: String::new() };
         line.checksum = line.own_checksum();
         line
     }
 
     fn own_checksum(&self) -> String {
-        checksum(&(&self.run, &self.unit, &self.sums, &self.provenance))
+        checksum(&(&self.run, &self.masks, self.chunk, &self.sums, &self.provenance))
+    }
+
+    /// Whether the sums are of the kind that the run makes.
+    fn is_sound(&self) -> bool {
+        match (&self.sums, &self.run.over) {
+            (Sums::Tally(_), None) => self.masks.len() <= 1,
+            (Sums::Sweep(sweep), Some(_)) => sweep.masks.len() == self.masks.len(),
+            _ => false,
+        }
     }
 
     pub fn text(&self) -> String {
@@ -121,22 +103,22 @@ impl ShardLine {
         let line: ShardLine = match serde_json::from_str(text) {
             Ok(line) => line,
             Err(_) if text.starts_with(BEGINNING) || BEGINNING.starts_with(text) => return Ok(None),
-            Err(_) => return Err("no line of `spec-run perplexity --shard`".into()),
+            Err(_) => return Err("no line of `spec-run perplexity --shard` of this version".into()),
         };
-        if line.shard_line != VERSION {
-            return Err(format!("a line of version {}, where this program reads {VERSION}", line.shard_line));
-        }
         if line.checksum != line.own_checksum() {
             return Err(
                 "its checksum is another: the line was damaged or edited; remove it, and run its shard again"
                     .into(),
             );
         }
-        let Run { chunks, masks, .. } = line.run;
-        let inside = |i: usize, of: usize| (1..=of).contains(&i);
-        match inside(line.unit.chunk, chunks) && inside(line.unit.mask, masks) {
+        if !(1..=line.run.chunks).contains(&line.chunk) {
+            return Err("a chunk beyond the end of its run".into());
+        }
+        match line.is_sound() {
             true => Ok(Some(line)),
-            false => Err("a unit beyond the end of its run".into()),
+            false => {
+                Err("sums of another kind than the line says; remove it, and run its shard again".into())
+            }
         }
     }
 }
@@ -155,10 +137,4 @@ pub fn read(path: &Path) -> Result<Vec<(usize, ShardLine)>> {
         }
     }
     Ok(found)
-}
-
-impl From<Unit> for Entry {
-    fn from(Unit { label, layers, cost, .. }: Unit) -> Self {
-        Entry { label, layers, cost }
-    }
 }

@@ -3,6 +3,7 @@
 use std::{io::IsTerminal, ops::ControlFlow, path::Path};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
@@ -67,7 +68,7 @@ impl Over {
 }
 
 /// What a table says of a mask besides its sums.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// As in [`Over::masks`].
     pub label: Vec<Value>,

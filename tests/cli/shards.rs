@@ -85,8 +85,7 @@ fn shards_together_are_the_whole_run_to_the_bit() {
         assert_eq!(code, Some(0), "{more:?}: {said}");
         let whole = stdout(&args(&[more, &["--json"]].concat()));
         assert_eq!(comparable(&json), comparable(&whole), "{more:?}");
-        let masks = serde_json::from_str::<Value>(&whole).unwrap()["rows"].as_array().map_or(1, Vec::len);
-        assert_eq!(lines, 3 * masks, "{more:?}: chunks 1, 4 and 7");
+        assert_eq!(lines, 3, "{more:?}: chunks 1, 4 and 7");
         let (_, text, _) = merged(&[&a, &b, &c], &[]);
         assert_eq!(table(&text), table(&stdout(&args(more))), "{more:?}");
     }
@@ -142,7 +141,7 @@ fn a_shard_that_was_killed_goes_on() {
     let before = lines();
     assert!((3..150).contains(&before), "{before} lines");
     let missing = merged(&[&out], &[]);
-    assert!(missing.0 == Some(1) && missing.2.contains("missing: chunk "), "{missing:?}");
+    assert!(missing.0 == Some(1) && missing.2.contains(" missing: "), "{missing:?}");
     // In the middle of the last line.
     fs::write(&out, &there[..there.len() - 100]).unwrap();
     stdout(&whole);
@@ -185,13 +184,12 @@ fn what_does_not_fit_together_is_one_line() {
         assert!(code == Some(1) && out.is_empty() && said.lines().count() == 1, "{said}");
         parts.iter().for_each(|part| assert!(said.contains(part), "`{part}` is not in: {said}"));
     };
-    one_line(&[&a, &c], &["4 of 14 units missing: chunk 2, chunk 5; run the shards"]);
-    // Without the second mask of a chunk.
+    one_line(&[&a, &c], &["2 of 7 chunks missing: 2, 5; run the shards"]);
     let text = fs::read_to_string(&b).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     let part = path("part");
-    fs::write(&part, lines[..3].join("\n")).unwrap();
-    one_line(&[&a, &part, &c], &["1 of 14 units missing: chunk 5 mask 2;"]);
+    fs::write(&part, lines[0]).unwrap();
+    one_line(&[&a, &part, &c], &["1 of 7 chunks missing: 5;"]);
     // Another number, with the checksum that belongs to it and without.
     let edited = path("edited");
     let accepted = lines[1].find("\"accepted\":").unwrap() + 11;
@@ -200,9 +198,12 @@ fn what_does_not_fit_together_is_one_line() {
     fs::write(&edited, &line).unwrap();
     one_line(&[&a, &edited], &["edited:1: its checksum is another"]);
     fs::write(&edited, format!("{}\n", with_checksum(&line))).unwrap();
-    one_line(&[&a, &b, &c, &edited], &["2.jsonl:2 and ", "edited:1: other numbers for chunk 2, mask 2"]);
+    one_line(&[&a, &b, &c, &edited], &["2.jsonl:2 and ", "edited:1: other numbers for chunk 5"]);
     // What is no such file.
-    one_line(&[&a, STORIES], &["stories-val.txt:1: no line of `spec-run perplexity --shard`"]);
+    one_line(
+        &[&a, STORIES],
+        &["stories-val.txt:1: no line of `spec-run perplexity --shard` of this version"],
+    );
     let empty = path("empty");
     fs::write(&empty, "").unwrap();
     one_line(&[&empty], &["no lines of `spec-run perplexity --shard`"]);
@@ -220,7 +221,7 @@ fn what_does_not_fit_together_is_one_line() {
 /// FNV-1a over what stands in the line before the checksum, as an array: what the program writes, by hand.
 fn with_checksum(line: &str) -> String {
     let value: Value = serde_json::from_str(line).unwrap();
-    let parts = ["run", "unit", "sums", "provenance"].map(|part| value[part].to_string());
+    let parts = ["run", "masks", "chunk", "sums", "provenance"].map(|part| value[part].to_string());
     let hashed = format!("[{}]", parts.join(","));
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
     let sum = hashed.bytes().fold(0xcbf2_9ce4_8422_2325, step);
