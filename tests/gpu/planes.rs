@@ -195,6 +195,8 @@ fn each_side_reads_the_bytes_that_the_plan_counts() {
             vram: endless,
             ram: endless,
             file: endless,
+            gpu_products: endless,
+            cpu_products: endless,
             crossing: Known::given(0.0),
             ..Basis::default()
         };
