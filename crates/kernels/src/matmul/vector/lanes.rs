@@ -20,7 +20,7 @@ pub trait Lanes: Tier {
     /// A vector of f32.
     type F: Copy;
 
-    /// Up to how many columns are multiplied in two passes with sums in registers; more go by way of panels.
+    /// Up to how many columns are multiplied in two halves, each block unpacked once for both; more go by way of panels.
     #[inline(always)]
     fn few_columns(self) -> usize {
         2 * Self::COLUMNS

@@ -72,36 +72,46 @@ impl<L: Lanes, B: PackedFormat, S: Split> Work<L> for Product<'_, '_, B, S> {
             }
         } else if const { are_short_vectors::<L>() && gains_by_two_places::<B, S>() } && all == 1 {
             let each = of_each_place(PLACES_ON_AMD);
-            job.few_of::<L, B, S, PLACES_ON_AMD, 1>(l, each.clone(), each.len(), 0);
+            job.few_of::<L, B, S, PLACES_ON_AMD, 1, 1>(l, each.clone(), each.len());
         }
         job.multiply::<L, B, S, 1>(l, rest, by_high_bits);
     }
 }
 
-/// `C` columns from `first`, all sums in registers, times the groups at `P` places, `apart` from one to the next.
-struct Few<'j, 'a, 'o, B, S, const P: usize, const C: usize> {
+/// All columns, `H` times `C` of them, times the groups at `P` places, `apart` from one to the next. The last `C` are the
+/// second half: with an odd number of columns the halves share one.
+struct Few<'j, 'a, 'o, B, S, const P: usize, const H: usize, const C: usize> {
     job: &'j mut Job<'a, 'o>,
     groups: Range<usize>,
     apart: usize,
-    first: usize,
     format: PhantomData<(B, S)>,
 }
 
-impl<L: Lanes, B: PackedFormat, S: Split, const P: usize, const C: usize> Work<L>
-    for Few<'_, '_, '_, B, S, P, C>
+impl<L: Lanes, B: PackedFormat, S: Split, const P: usize, const H: usize, const C: usize> Work<L>
+    for Few<'_, '_, '_, B, S, P, H, C>
 {
     type Out = ();
 
     #[inline(always)]
     fn run(self, l: L) {
-        let Few { job, groups, apart, first, .. } = self;
+        let Few { job, groups, apart, .. } = self;
         let mut scales = [const { Scales::new() }; P];
+        let mut x = [[std::ptr::null(); C]; H];
+        for half in 0..H {
+            x[half] = columns::<C>(job.x, half * (job.x.rows() - C), 0);
+        }
         for g in groups {
-            let x = columns::<C>(job.x, first, 0);
             let (planes, n) = (job.planes::<P>(g, apart), job.x.k() / GROUP);
             // SAFETY: the planes hold as many blocks as the columns.
-            let sums = unsafe { full::<L, B, S, P, C>(l, planes, n, x, &mut scales) };
-            job.put_sums::<L, P, C>(l, g, apart, first, sums);
+            let sums = unsafe { full::<L, B, S, P, H, C>(l, planes, n, x, &mut scales) };
+            for half in 0..H {
+                // The first half has stored the column that both have.
+                let shared = half * (2 * C - job.x.rows());
+                for place in 0..P {
+                    let first = half * (job.x.rows() - C);
+                    job.put_sums::<L>(l, g + place * apart, first + shared, &sums[place][half][shared..]);
+                }
+            }
         }
     }
 }
@@ -198,37 +208,31 @@ impl Job<'_, '_> {
         let (all, apart) = (self.x.rows(), groups.len());
         match all.div_ceil(L::COLUMNS) {
             0 => {}
-            1 => self.few::<L, B, S, P>(l, groups, apart, 0..all),
-            // The sums stay in registers, and unpacking again for the second half costs less than a panel does.
-            _ => {
-                for g in groups {
-                    self.few::<L, B, S, P>(l, g..g + 1, apart, 0..all / 2);
-                    self.few::<L, B, S, P>(l, g..g + 1, apart, all / 2..all);
-                }
-            }
+            1 => self.few::<L, B, S, P, 1>(l, groups, apart, all),
+            // Unpacked once for both halves, and memory is read all the time.
+            _ => self.few::<L, B, S, P, 2>(l, groups, apart, all.div_ceil(2)),
         }
     }
 
     #[inline(always)]
-    fn few<L: Lanes, B: PackedFormat, S: Split, const P: usize>(
+    fn few<L: Lanes, B: PackedFormat, S: Split, const P: usize, const H: usize>(
         &mut self,
         l: L,
         groups: Range<usize>,
         apart: usize,
-        columns: Range<usize>,
+        columns: usize,
     ) {
-        let first = columns.start;
         macro_rules! few {
             ($C:literal) => {
-                self.few_of::<L, B, S, P, $C>(l, groups, apart, first)
+                self.few_of::<L, B, S, P, H, $C>(l, groups, apart)
             };
         }
-        match columns.len() {
-            1 => few!(1),
+        match columns {
+            1 if const { H == 1 } => few!(1),
             n if const { !B::FEW } => unreachable!("{n} columns at a time"),
-            2 => few!(2),
-            3 => few!(3),
-            4 => few!(4),
+            2 if const { H == 1 } => few!(2),
+            3 if const { H == 1 || L::COLUMNS == 4 } => few!(3),
+            4 if const { H == 1 || L::COLUMNS == 4 } => few!(4),
             n if const { L::COLUMNS == 8 } => match n {
                 5 => few!(5),
                 6 => few!(6),
@@ -240,14 +244,13 @@ impl Job<'_, '_> {
     }
 
     #[inline(always)]
-    fn few_of<L: Lanes, B: PackedFormat, S: Split, const P: usize, const C: usize>(
+    fn few_of<L: Lanes, B: PackedFormat, S: Split, const P: usize, const H: usize, const C: usize>(
         &mut self,
         l: L,
         groups: Range<usize>,
         apart: usize,
-        first: usize,
     ) {
-        l.call(Few::<B, S, P, C> { job: self, groups, apart, first, format: PhantomData })
+        l.call(Few::<B, S, P, H, C> { job: self, groups, apart, format: PhantomData })
     }
 
     #[inline(always)]
@@ -263,25 +266,18 @@ impl Job<'_, '_> {
         let (planes, n) = (self.planes::<P>(g, apart), self.x.k() / GROUP);
         // SAFETY: the planes hold as many blocks as the columns.
         let sums = unsafe { coarse::<L, B, S, P, C>(l, planes, n, x, scales) };
-        self.put_sums::<L, P, C>(l, g, apart, first, sums);
+        for place in 0..P {
+            self.put_sums::<L>(l, g + place * apart, first, &sums[place]);
+        }
     }
 
     #[inline(always)]
-    fn put_sums<L: Lanes, const P: usize, const C: usize>(
-        &mut self,
-        l: L,
-        g: usize,
-        apart: usize,
-        first: usize,
-        sums: [[L::F; C]; P],
-    ) {
-        for place in 0..P {
-            for c in 0..C {
-                let mut results = [0.0; 16];
-                // SAFETY: a vector has at most 16 lanes.
-                unsafe { l.store_f32(results.as_mut_ptr(), sums[place][c]) };
-                self.put(g + place * apart, L::ROWS, first + c, &results);
-            }
+    fn put_sums<L: Lanes>(&mut self, l: L, g: usize, first: usize, sums: &[L::F]) {
+        for (c, &sums) in sums.iter().enumerate() {
+            let mut results = [0.0; 16];
+            // SAFETY: a vector has at most 16 lanes.
+            unsafe { l.store_f32(results.as_mut_ptr(), sums) };
+            self.put(g, L::ROWS, first + c, &results);
         }
     }
 
@@ -403,25 +399,27 @@ fn fetch_ahead<L: Lanes>(l: L, from: *const u8, bytes: usize, ahead: usize) {
 /// # Safety
 /// `planes` are the high and the low plane of each group, with `blocks` times 32 columns, and so long are the columns.
 #[inline(always)]
-unsafe fn full<L: Lanes, B: PackedFormat, S: Split, const P: usize, const C: usize>(
+unsafe fn full<L: Lanes, B: PackedFormat, S: Split, const P: usize, const H: usize, const C: usize>(
     l: L,
     mut planes: [[*const u8; 2]; P],
     blocks: usize,
-    x: [*const ActGroup; C],
+    x: [[*const ActGroup; C]; H],
     scales: &mut [Scales; P],
-) -> [[L::F; C]; P] {
-    let mut sums = [[l.splat_f32(0.0); C]; P];
+) -> [[[L::F; C]; H]; P] {
+    let mut sums = [[[l.splat_f32(0.0); C]; H]; P];
     let in_block = B::TYPE.block_len() / GROUP;
-    let ahead = ahead::<L, S>(C);
+    let ahead = ahead::<L, S>(H * C);
     for first in (0..blocks).step_by(in_block) {
         for b in 0..in_block {
-            let x = at_group(&x, first + b);
             for place in 0..P {
                 let ([high, low], scales) = (&mut planes[place], &mut scales[place]);
                 // SAFETY: the caller's.
                 unsafe {
                     let w = unpack::<L, B, S>(l, high, low, scales, b, ahead);
-                    dot::step::<L, B::Kind, C>(l, &w, scales, b, x, &mut sums[place]);
+                    for half in 0..H {
+                        let x = at_group(&x[half], first + b);
+                        dot::step::<L, B::Kind, C>(l, &w, scales, b, x, &mut sums[place][half]);
+                    }
                 }
             }
         }
