@@ -1,8 +1,6 @@
 //! A picture of several panels, one below the other.
 
-use std::fmt::Write;
-
-use super::escape::Escaped;
+use super::{escape::Escaped, svg::Svg};
 
 /// Of all figures, so that the letters of all have one size.
 pub const WIDTH: f64 = 760.0;
@@ -44,30 +42,30 @@ pub fn color(i: usize) -> String {
 /// Panels so far.
 #[derive(Default)]
 pub struct Figure {
-    body: String,
+    body: Svg,
     height: f64,
 }
 
 impl Figure {
     /// Adds a panel of this height; `draw` gets where it begins.
-    pub fn panel(&mut self, height: f64, draw: impl FnOnce(&mut String, f64) -> std::fmt::Result) {
-        draw(&mut self.body, self.height).expect("writing to a string");
+    pub fn panel(&mut self, height: f64, draw: impl FnOnce(&mut Svg, f64)) {
+        draw(&mut self.body, self.height);
         self.height += height;
     }
 
     /// The picture by itself; `about` goes into its metadata.
     pub fn svg(&self, title: &str, about: &[(String, String)]) -> String {
-        let mut metadata = String::new();
-        if !about.is_empty() {
-            let lines: String = about.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
-            write!(metadata, "<metadata>\n{}</metadata>", Escaped(&lines)).expect("writing to a string");
-        }
+        let lines: String = about.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
+        let metadata = match about {
+            [] => String::new(),
+            _ => format!("<metadata>\n{}</metadata>", Escaped(&lines)),
+        };
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"figure\" viewBox=\"0 0 {WIDTH} {0:.0}\" width=\"{WIDTH}\" \
              height=\"{0:.0}\" role=\"img\"><title>{1}</title>{metadata}<style>{STYLE}</style>\n{2}</svg>\n",
             self.height,
             Escaped(title),
-            self.body
+            self.body.elements
         )
     }
 }

@@ -1,12 +1,11 @@
 //! A plot's axes, and marks at numbers.
 
-use std::fmt::{self, Write};
-
 use super::{
     escape::{Escaped, shortened, width},
     figure::SIZE,
     labels::{Taken, spread},
     scale::Scale,
+    svg::Svg,
 };
 
 /// Between labels below each other.
@@ -74,116 +73,85 @@ impl Frame {
     }
 
     /// What stands above the plot: a title, and what goes up in it.
-    pub fn head(&self, out: &mut String, title: &str, y_label: &str) -> fmt::Result {
+    pub fn head(&self, out: &mut Svg, title: &str, y_label: &str) {
         let (left, top) = (self.left, self.top);
-        writeln!(
-            out,
-            "<text class=\"title\" x=\"{left}\" y=\"{:.1}\">{}</text>",
-            top - 26.0,
-            Escaped(title)
-        )?;
-        writeln!(out, "<text class=\"small\" x=\"{left}\" y=\"{:.1}\">{}</text>", top - 9.0, Escaped(y_label))
+        out.text("title", (left, top - 26.0), title);
+        out.text("small", (left, top - 9.0), y_label);
     }
 
-    pub fn y_axis(&self, out: &mut String) -> fmt::Result {
+    pub fn y_axis(&self, out: &mut Svg) {
         let (left, right) = (self.left, self.right());
         for (tick, text) in self.y.ticks((self.height / 32.0) as usize) {
             let y = self.at_y(tick);
-            writeln!(out, "<line class=\"grid\" x1=\"{left}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>")?;
-            writeln!(out, "<text class=\"end\" x=\"{:.1}\" y=\"{:.1}\">{text}</text>", left - 7.0, y + 4.0)?;
+            out.line("grid", (left, y), (right, y));
+            out.text("end", (left - 7.0, y + 4.0), &text);
         }
-        Ok(())
     }
 
     /// `whole`: the axis counts something.
-    pub fn x_axis(&self, out: &mut String, label: &str, whole: bool) -> fmt::Result {
+    pub fn x_axis(&self, out: &mut Svg, label: &str, whole: bool) {
         let (left, right, bottom) = (self.left, self.right(), self.bottom());
-        writeln!(out, "<line class=\"axis\" x1=\"{left}\" x2=\"{right}\" y1=\"{bottom}\" y2=\"{bottom}\"/>")?;
+        out.line("axis", (left, bottom), (right, bottom));
         let most = (self.width / if self.width < 300.0 { 40.0 } else { 55.0 }) as usize;
         let ticks = if whole { self.x.whole_ticks(most) } else { self.x.ticks(most) };
         for (tick, text) in ticks {
             let x = self.at_x(tick);
-            writeln!(
-                out,
-                "<line class=\"axis\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{bottom}\" y2=\"{}\"/>",
-                bottom + 4.0
-            )?;
-            writeln!(out, "<text class=\"middle\" x=\"{x:.1}\" y=\"{}\">{text}</text>", bottom + 17.0)?;
+            out.line("axis", (x, bottom), (x, bottom + 4.0));
+            out.text("middle", (x, bottom + 17.0), &text);
         }
         let x = left + self.width / 2.0;
-        writeln!(
-            out,
-            "<text class=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
-            bottom + 34.0,
-            Escaped(label)
-        )
+        out.text("middle", (x, bottom + 34.0), label);
     }
 
     /// The whole of it.
-    pub fn axes(&self, out: &mut String, title: &str, x: (&str, bool), y_label: &str) -> fmt::Result {
-        self.head(out, title, y_label)?;
-        self.y_axis(out)?;
-        self.x_axis(out, x.0, x.1)
+    pub fn axes(&self, out: &mut Svg, title: &str, x: (&str, bool), y_label: &str) {
+        self.head(out, title, y_label);
+        self.y_axis(out);
+        self.x_axis(out, x.0, x.1);
     }
 
     /// A dashed line across at a number.
-    pub fn reference(&self, out: &mut String, y: f64) -> fmt::Result {
+    pub fn reference(&self, out: &mut Svg, y: f64) {
         let (left, right, y) = (self.left, self.right(), self.at_y(y));
-        writeln!(out, "<line class=\"reference\" x1=\"{left}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>")
+        out.line("reference", (left, y), (right, y));
     }
 
     /// A mark; an open one is hollow.
-    pub fn point(&self, out: &mut String, class: &str, point: &Point, open: bool) -> fmt::Result {
+    pub fn point(&self, out: &mut Svg, class: &str, point: &Point, open: bool) {
         let (x, y) = (self.at_x(point.at.0) + point.aside, self.at_y(point.at.1));
-        writeln!(out, "<g class=\"point\"><title>{}</title>", Escaped(point.title))?;
+        out.add(format_args!("<g class=\"point\"><title>{}</title>", Escaped(point.title)));
         match point.error {
             Some((low, high)) if point.lying => {
                 let (low, high) = (self.at_x(low), self.at_x(high));
-                writeln!(
-                    out,
-                    "<line class=\"error {class}\" x1=\"{low:.2}\" x2=\"{high:.2}\" y1=\"{y:.2}\" y2=\"{y:.2}\"/>"
-                )?;
+                out.line(&format!("error {class}"), (low, y), (high, y));
                 let (up, down) = (y - CAP, y + CAP);
-                writeln!(
-                    out,
-                    "<path class=\"error {class}\" d=\"M{low:.2},{up:.2}V{down:.2}M{high:.2},{up:.2}V{down:.2}\"/>"
-                )?;
+                out.add(format_args!("<path class=\"error {class}\" d=\"M{low:.2},{up:.2}V{down:.2}M{high:.2},{up:.2}V{down:.2}\"/>"
+                ));
             }
             Some((low, high)) => {
                 let (low, high) = (self.at_y(low), self.at_y(high));
-                writeln!(
-                    out,
-                    "<line class=\"error {class}\" x1=\"{x:.2}\" x2=\"{x:.2}\" y1=\"{low:.2}\" y2=\"{high:.2}\"/>"
-                )?;
+                out.line(&format!("error {class}"), (x, low), (x, high));
                 let (left, right) = (x - CAP, x + CAP);
-                writeln!(
-                    out,
-                    "<path class=\"error {class}\" d=\"M{left:.2},{low:.2}H{right:.2}M{left:.2},{high:.2}H{right:.2}\"/>"
-                )?;
+                out.add(format_args!("<path class=\"error {class}\" d=\"M{left:.2},{low:.2}H{right:.2}M{left:.2},{high:.2}H{right:.2}\"/>"
+                ));
             }
             None => {}
         }
         let (kind, radius) = (if open { "open" } else { "dot" }, self.radius);
-        writeln!(out, "<circle class=\"{class} {kind}\" cx=\"{x:.2}\" cy=\"{y:.2}\" r=\"{radius:.1}\"/></g>")
+        out.add(format_args!(
+            "<circle class=\"{class} {kind}\" cx=\"{x:.2}\" cy=\"{y:.2}\" r=\"{radius:.1}\"/></g>"
+        ));
     }
 
     /// A line through marks that stand `aside`.
-    pub fn line(
-        &self,
-        out: &mut String,
-        class: &str,
-        aside: f64,
-        points: impl IntoIterator<Item = (f64, f64)>,
-    ) -> fmt::Result {
-        let mut text = String::new();
-        for (x, y) in points {
-            write!(text, "{:.1},{:.1} ", self.at_x(x) + aside, self.at_y(y))?;
-        }
-        writeln!(out, "<polyline class=\"{class}\" points=\"{}\"/>", text.trim_end())
+    pub fn line(&self, out: &mut Svg, class: &str, aside: f64, points: impl IntoIterator<Item = (f64, f64)>) {
+        let place = |(x, y)| format!("{:.1},{:.1}", self.at_x(x) + aside, self.at_y(y));
+        let places: Vec<String> = points.into_iter().map(place).collect();
+        out.add(format_args!("<polyline class=\"{class}\" points=\"{}\"/>", places.join(" ")));
     }
 
     /// Names in a column to the right of the plot, each beside the end of what it names or led to by a thin line.
-    pub fn labels(&self, out: &mut String, labels: &[Label], most_chars: usize) -> fmt::Result {
+    pub fn labels(&self, out: &mut Svg, labels: &[Label], most_chars: usize) {
         let wanted: Vec<f64> = labels.iter().map(|label| self.at_y(label.at.1)).collect();
         let places = spread(&wanted, LINE, (self.top + 4.0, self.bottom()));
         let x = self.right() + 8.0;
@@ -191,33 +159,29 @@ impl Frame {
             let from = (self.at_x(label.at.0) + RADIUS + 1.5, self.at_y(label.at.1));
             if (from.1 - y).abs() > 3.0 || x - from.0 > 22.0 {
                 let before = x - 3.0;
-                writeln!(
-                    out,
+                out.add(format_args!(
                     "<path class=\"leader\" d=\"M{:.1},{:.1}L{before:.1},{y:.1}\"/>",
                     from.0, from.1
-                )?;
+                ));
             }
-            writeln!(
-                out,
-                "<text class=\"name {}\" x=\"{x:.1}\" y=\"{:.1}\"><title>{}</title>{}</text>",
-                label.class,
-                y + 4.0,
-                Escaped(label.name),
-                Escaped(&shortened(label.name, most_chars))
-            )?;
+            out.titled_text(
+                &format!("name {}", label.class),
+                (x, y + 4.0),
+                &shortened(label.name, most_chars),
+                label.name,
+            );
         }
-        Ok(())
     }
 
     /// Names beside marks within the plot, as many as there is room for; gives those that found none. Marks and `taken` stay
     /// free.
     pub fn names<'a>(
         &self,
-        out: &mut String,
+        out: &mut Svg,
         labels: &[Label<'a>],
         most_chars: usize,
         mut taken: Taken,
-    ) -> Result<Vec<Label<'a>>, fmt::Error> {
+    ) -> Vec<Label<'a>> {
         let mut left = Vec::new();
         let places: Vec<(f64, f64)> =
             labels.iter().map(|label| (self.at_x(label.at.0), self.at_y(label.at.1))).collect();
@@ -248,16 +212,11 @@ impl Frame {
                 Some(area) => {
                     let (x, y) = (area.0, area.3 - 2.0);
                     let class = label.class;
-                    writeln!(
-                        out,
-                        "<text class=\"name {class}\" x=\"{x:.1}\" y=\"{y:.1}\"><title>{}</title>{}</text>",
-                        Escaped(label.name),
-                        Escaped(&name)
-                    )?;
+                    out.titled_text(&format!("name {class}"), (x, y), &name, label.name);
                 }
                 None => left.push(*label),
             }
         }
-        Ok(left)
+        left
     }
 }

@@ -1,8 +1,6 @@
 //! A map of numbers over two lists of layers.
 
-use std::fmt::{self, Write};
-
-use super::{escape::Escaped, figure::WIDTH, scale::Scale};
+use super::{escape::Escaped, figure::WIDTH, scale::Scale, svg::Svg};
 
 const LEFT: f64 = 64.0;
 const HEAD: f64 = 50.0;
@@ -50,113 +48,88 @@ impl Heat<'_> {
         HEAD + self.cell_size().1 * self.down.0.len() as f64 + FOOT
     }
 
-    pub fn draw(&self, out: &mut String, top: f64) -> fmt::Result {
+    pub fn draw(&self, out: &mut Svg, top: f64) {
         let (wide, high) = self.cell_size();
         let (columns, rows) = (self.across.0.len(), self.down.0.len());
-        writeln!(
-            out,
-            "<text class=\"title\" x=\"{LEFT}\" y=\"{:.1}\">{}</text>",
-            top + 20.0,
-            Escaped(self.title)
-        )?;
-        writeln!(
-            out,
-            "<text class=\"small\" x=\"{LEFT}\" y=\"{:.1}\">{}</text>",
-            top + 37.0,
-            Escaped(self.about)
-        )?;
+        out.text("title", (LEFT, top + 20.0), self.title);
+        out.text("small", (LEFT, top + 37.0), self.about);
         let top = top + HEAD;
         for cell in self.cells {
             let (x, y) = (LEFT + wide * cell.at.0 as f64, top + high * cell.at.1 as f64);
-            self.cell(out, cell, (x, y), (wide, high))?;
+            self.cell(out, cell, (x, y), (wide, high));
         }
         let (right, bottom) = (LEFT + wide * columns as f64, top + high * rows as f64);
         for i in (0..columns).step_by(columns.div_ceil(NUMBERS)) {
             let x = LEFT + wide * (i as f64 + 0.5);
-            let name = Escaped(&self.across.0[i]);
-            writeln!(out, "<text class=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{name}</text>", bottom + 14.0)?;
+            let name = &self.across.0[i];
+            out.text("middle", (x, bottom + 14.0), name);
         }
         for i in (0..rows).step_by(rows.div_ceil(NUMBERS)) {
             let y = top + high * (i as f64 + 0.5) + 4.0;
-            let name = Escaped(&self.down.0[i]);
-            writeln!(out, "<text class=\"end\" x=\"{:.1}\" y=\"{y:.1}\">{name}</text>", LEFT - 6.0)?;
+            let name = &self.down.0[i];
+            out.text("end", (LEFT - 6.0, y), name);
         }
         let middle = ((LEFT + right) / 2.0, (top + bottom) / 2.0);
-        writeln!(
-            out,
-            "<text class=\"middle\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            middle.0,
-            bottom + 32.0,
-            Escaped(self.across.1)
-        )?;
-        writeln!(
-            out,
+        out.text("middle", (middle.0, bottom + 32.0), self.across.1);
+        out.add(format_args!(
             "<text class=\"middle\" transform=\"translate({:.1} {:.1}) rotate(-90)\">{}</text>",
             LEFT - 36.0,
             middle.1,
             Escaped(self.down.1)
-        )?;
+        ));
         self.bar(out, right + 24.0, (top, bottom))
     }
 
-    fn cell(
-        &self,
-        out: &mut String,
-        cell: &Cell,
-        (x, y): (f64, f64),
-        (wide, high): (f64, f64),
-    ) -> fmt::Result {
+    fn cell(&self, out: &mut Svg, cell: &Cell, (x, y): (f64, f64), (wide, high): (f64, f64)) {
         let title = Escaped(&cell.title);
         let gap = if wide > 4.0 { 0.6 } else { 0.0 };
         let place =
             format!("x=\"{x:.2}\" y=\"{y:.2}\" width=\"{:.2}\" height=\"{:.2}\"", wide - gap, high - gap);
         if !cell.number.is_finite() {
-            return writeln!(out, "<rect class=\"heat missing\" {place}><title>{title}</title></rect>");
+            return out
+                .add(format_args!("<rect class=\"heat missing\" {place}><title>{title}</title></rect>"));
         }
         let color = color(self.colors.share(cell.number));
-        writeln!(out, "<rect class=\"heat\" {place} fill=\"{}\"><title>{title}</title></rect>", hex(color))?;
+        out.add(format_args!(
+            "<rect class=\"heat\" {place} fill=\"{}\"><title>{title}</title></rect>",
+            hex(color)
+        ));
         let ink = if luminance(color) > 0.5 { "#111" } else { "#fff" };
         if wide >= NUMBER {
-            writeln!(
-                out,
+            out.add(format_args!(
                 "<text class=\"middle on\" style=\"fill:{ink}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
                 x + wide / 2.0,
                 y + high / 2.0 + 3.5,
                 short(cell.number)
-            )?;
+            ));
         }
         if cell.unsure {
             let (x, y, radius) = match wide >= NUMBER {
                 true => (x + wide - 5.0, y + high - 5.0, 1.6),
                 false => (x + wide / 2.0, y + high / 2.0, (wide / 6.0).min(1.6)),
             };
-            writeln!(
-                out,
-                "<circle class=\"unsure\" style=\"fill:{ink}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\"/>"
-            )?;
+            out.add(format_args!("<circle class=\"unsure\" style=\"fill:{ink}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\"/>"
+            ));
         }
-        Ok(())
     }
 
     /// Which colour is how much.
-    fn bar(&self, out: &mut String, x: f64, (top, bottom): (f64, f64)) -> fmt::Result {
+    fn bar(&self, out: &mut Svg, x: f64, (top, bottom): (f64, f64)) {
         let height = (bottom - top).clamp(60.0, 220.0);
         let step = height / STEPS as f64;
         for i in 0..STEPS {
             let share = 1.0 - (i as f64 + 0.5) / STEPS as f64;
-            writeln!(
-                out,
+            out.add(format_args!(
                 "<rect x=\"{x:.1}\" y=\"{:.2}\" width=\"12\" height=\"{:.2}\" fill=\"{}\"/>",
                 top + step * i as f64,
                 if i + 1 < STEPS { step * 1.6 } else { step },
                 hex(color(share))
-            )?;
+            ));
         }
         for (tick, text) in self.colors.ticks((height / 32.0) as usize) {
             let y = top + height * (1.0 - self.colors.share(tick));
-            writeln!(out, "<text x=\"{:.1}\" y=\"{:.1}\">{text}</text>", x + 18.0, y + 4.0)?;
+            out.text("", (x + 18.0, y + 4.0), &text);
         }
-        Ok(())
     }
 }
 

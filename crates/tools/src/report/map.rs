@@ -1,10 +1,9 @@
 //! A map of masks: for each layer what becomes of its attention, above, and of its MLP, below.
 
-use std::fmt::{self, Write};
-
 use super::{
-    escape::{Escaped, shortened, width},
+    escape::{shortened, width},
     figure::{SIZE, WIDTH},
+    svg::Svg,
 };
 use crate::RunLayers;
 
@@ -86,16 +85,12 @@ pub fn height(masks: usize) -> f64 {
 }
 
 /// From `top` on.
-pub fn draw(out: &mut String, masks: &[(String, RunLayers)], top: f64) -> fmt::Result {
+pub fn draw(out: &mut Svg, masks: &[(String, RunLayers)], top: f64) {
     let n_layer = masks.iter().map(|(_, mask)| mask.n_layer()).max().unwrap_or(1).max(1);
     let cell = ((WIDTH - LEFT - BESIDE) / n_layer as f64).min(WIDEST);
-    writeln!(
-        out,
-        "<text class=\"title\" x=\"{LEFT}\" y=\"{:.1}\">What each mask leaves out</text>",
-        top + 20.0
-    )?;
+    out.text("title", (LEFT, top + 20.0), "What each mask leaves out");
     let all: Vec<Vec<[Fate; 2]>> = masks.iter().map(|(_, mask)| fates(mask)).collect();
-    legend(out, &all, top + 40.0)?;
+    legend(out, &all, top + 40.0);
     for (row, ((name, _), fates)) in std::iter::zip(masks, &all).enumerate() {
         let y = top + HEAD + ROW * row as f64;
         for (layer, both) in fates.iter().enumerate() {
@@ -103,58 +98,38 @@ pub fn draw(out: &mut String, masks: &[(String, RunLayers)], top: f64) -> fmt::R
                 let (x, y) = (LEFT + cell * layer as f64, y + HEIGHT * half as f64);
                 let part = ["attention", "MLP"][half];
                 let title = format!("{name}: {part} of layer {layer} {}", fate.said());
-                draw_cell(out, *fate, half == 0, (x, y, cell), &title)?;
+                draw_cell(out, *fate, half == 0, (x, y, cell), &title);
             }
         }
         let (x, y) = (LEFT + cell * n_layer as f64 + 10.0, y + HEIGHT + 4.0);
-        writeln!(
-            out,
-            "<text x=\"{x:.1}\" y=\"{y:.1}\"><title>{}</title>{}</text>",
-            Escaped(name),
-            Escaped(&shortened(name, 23))
-        )?;
+        out.titled_text("", (x, y), &shortened(name, 23), name);
     }
     let y = top + HEAD + ROW * masks.len() as f64 + 8.0;
     for layer in (0..n_layer).step_by(n_layer.div_ceil(NUMBERS)) {
         let x = LEFT + cell * (layer as f64 + 0.5);
-        writeln!(out, "<text class=\"middle\" x=\"{x:.1}\" y=\"{y:.1}\">{layer}</text>")?;
+        out.text("middle", (x, y), &layer.to_string());
     }
     let x = LEFT + cell * n_layer as f64 / 2.0;
-    writeln!(out, "<text class=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">layer</text>", y + 17.0)
+    out.text("middle", (x, y + 17.0), "layer");
 }
 
-fn draw_cell(
-    out: &mut String,
-    fate: Fate,
-    attn: bool,
-    (x, y, wide): (f64, f64, f64),
-    title: &str,
-) -> fmt::Result {
+fn draw_cell(out: &mut Svg, fate: Fate, attn: bool, (x, y, wide): (f64, f64, f64), title: &str) {
     let (class, digit) = fate.look(attn);
     // What runs coarse is there in part.
     let (lower, high) = if fate == Fate::Coarse { (0.45 * HEIGHT, 0.55 * HEIGHT) } else { (0.0, HEIGHT) };
     let gap = if wide > 4.0 { 1.0 } else { 0.3 };
-    writeln!(
-        out,
-        "<rect class=\"cell {class}\" x=\"{x:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"><title>{}</title></rect>",
-        y + lower,
-        wide - gap,
-        high - 1.0,
-        Escaped(title)
-    )?;
-    match digit.filter(|_| wide >= DIGIT) {
-        Some(n) => writeln!(
-            out,
+    out.rect(&format!("cell {class}"), (x, y + lower), (wide - gap, high - 1.0), title);
+    if let Some(n) = digit.filter(|_| wide >= DIGIT) {
+        out.add(format_args!(
             "<text class=\"middle on\" x=\"{:.1}\" y=\"{:.1}\" style=\"fill:#fff;font-size:9px\">{n}</text>",
             x + (wide - gap) / 2.0,
             y + HEIGHT - 2.3
-        ),
-        None => Ok(()),
+        ));
     }
 }
 
 /// Samples of what there is.
-fn legend(out: &mut String, all: &[Vec<[Fate; 2]>], y: f64) -> fmt::Result {
+fn legend(out: &mut Svg, all: &[Vec<[Fate; 2]>], y: f64) {
     let has = |half: usize, like: fn(&Fate) -> bool| all.iter().flatten().any(|both| like(&both[half]));
     let either = |like: fn(&Fate) -> bool| has(0, like) || has(1, like);
     let skipped = |fate: &Fate| *fate == Fate::Skipped;
@@ -170,23 +145,19 @@ fn legend(out: &mut String, all: &[Vec<[Fate; 2]>], y: f64) -> fmt::Result {
     for (_, fate, attn, name) in entries.into_iter().filter(|entry| entry.0) {
         let (class, digit) = fate.look(attn);
         let (lower, high) = if fate == Fate::Coarse { (4.5, 4.5) } else { (0.0, 9.0) };
-        writeln!(
-            out,
-            "<rect class=\"{class}\" style=\"stroke:none\" x=\"{x:.1}\" y=\"{:.1}\" width=\"14\" height=\"{high}\"/>",
+        out.add(format_args!("<rect class=\"{class}\" style=\"stroke:none\" x=\"{x:.1}\" y=\"{:.1}\" width=\"14\" height=\"{high}\"/>",
             y - 9.0 + lower
-        )?;
+        ));
         if digit.is_some() {
-            writeln!(
-                out,
+            out.add(format_args!(
                 "<text class=\"middle\" x=\"{:.1}\" y=\"{:.1}\" style=\"fill:#fff;font-size:9px\">n</text>",
                 x + 7.0,
                 y - 2.0
-            )?;
+            ));
         }
-        writeln!(out, "<text class=\"small\" x=\"{:.1}\" y=\"{y:.1}\">{name}</text>", x + 18.0)?;
+        out.text("small", (x + 18.0, y), name);
         x += 18.0 + width(name, SIZE - 1.0) + 14.0;
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -202,12 +173,16 @@ mod tests {
         let steps = [0, 1, 1, 1, 0].map(|layer| (layer, LayerBits::FULL));
         let twice = RunLayers::from_steps(3, steps).unwrap();
         assert_eq!(fates(&twice), [[Repeated(2); 2], [Repeated(3); 2], [Skipped; 2]]);
-        let mut out = String::new();
-        draw(&mut out, &[("a<b".into(), mask), ("b".into(), twice)], 0.0).unwrap();
-        let count = |what: &str| out.matches(what).count();
+        let mut out = Svg::default();
+        draw(&mut out, &[("a<b".into(), mask), ("b".into(), twice)], 0.0);
+        let count = |what: &str| out.elements.matches(what).count();
         assert_eq!(count("<rect class=\"cell "), 2 * 4 + 2 * 3);
         let kinds = ["kept", "skipped s0", "skipped s1", "coarse s7", "experts s2", "repeated s3"];
         assert_eq!(kinds.map(|kind| count(&format!("<rect class=\"cell {kind}\""))), [5, 2, 1, 1, 1, 4]);
-        assert!(out.contains("<title>a&lt;b: MLP of layer 2 with 3 experts</title>"), "{out}");
+        assert!(
+            out.elements.contains("<title>a&lt;b: MLP of layer 2 with 3 experts</title>"),
+            "{}",
+            out.elements
+        );
     }
 }

@@ -9,4 +9,5 @@ pub mod labels;
 pub mod map;
 pub mod page;
 pub mod scale;
+pub mod svg;
 pub mod sweep;

@@ -1,6 +1,6 @@
 //! The pictures of sweeps: one panel for each thing that was measured, over layers or over what a pass costs.
 
-use std::{collections::HashMap, fmt};
+use std::collections::HashMap;
 
 use super::{
     forest, pairs,
@@ -9,12 +9,12 @@ use super::{
 use crate::{
     RunLayers,
     report::{
-        escape::Escaped,
         figure::{Figure, WIDTH, color},
         frame::{Frame, Label as Name, Point, radius},
         labels::Taken,
         map,
         scale::Scale,
+        svg::Svg,
     },
 };
 
@@ -200,7 +200,7 @@ fn place(run: &Run, row: &Row, across: Across) -> Option<f64> {
     }
 }
 
-fn panel(out: &mut String, top: f64, runs: &[Run], quantity: &Quantity, across: Across) -> fmt::Result {
+fn panel(out: &mut Svg, top: f64, runs: &[Run], quantity: &Quantity, across: Across) {
     let alone = runs.len() == 1;
     let rows = || runs.iter().flat_map(|run| run.rows.iter().map(move |row| (run, row)));
     let heights = rows().flat_map(|(run, row)| quantity.columns.iter().filter_map(|c| run.known(row, c.0)));
@@ -229,7 +229,7 @@ fn panel(out: &mut String, top: f64, runs: &[Run], quantity: &Quantity, across: 
         None => quantity.about.into(),
     };
     let label = (axis_label(&runs[0].over, across), across == Across::Label);
-    frame.axes(out, quantity.title, label, &about)?;
+    frame.axes(out, quantity.title, label, &about);
     let mut names: Vec<(String, String, (f64, f64))> = Vec::new();
     // Marks stand side by side where all runs have one, as far as there is room.
     let step = match across {
@@ -247,13 +247,13 @@ fn panel(out: &mut String, top: f64, runs: &[Run], quantity: &Quantity, across: 
         let aside = step * (s as f64 - (n_series - 1) as f64 / 2.0);
         if across == Across::Label || !matches!(run.rows[0].label, Label::Name(_)) {
             let points = marks.iter().map(|(x, known, _)| (*x, known.value));
-            frame.line(out, &format!("{class} line"), aside, points)?;
+            frame.line(out, &format!("{class} line"), aside, points);
         }
         for (x, known, row) in &marks {
             let title = told(run, row, alone);
             let point =
                 Point { at: (*x, known.value), error: known.ends(), lying: false, aside, title: &title };
-            frame.point(out, &class, &point, s % quantity.columns.len() == 1)?;
+            frame.point(out, &class, &point, s % quantity.columns.len() == 1);
         }
         if let Some((x, known, _)) = marks.last() {
             let name = if alone { name.to_string() } else { run.name.clone() };
@@ -261,28 +261,22 @@ fn panel(out: &mut String, top: f64, runs: &[Run], quantity: &Quantity, across: 
         }
     }
     if across != Across::Label {
-        name_marks(out, &frame, runs, quantity, across)?;
+        name_marks(out, &frame, runs, quantity, across);
     }
     let reference = quantity.reference.map(|(at, name)| ("small", name, (x.ends().1, at)));
     if let Some((at, _)) = quantity.reference {
-        frame.reference(out, at)?;
+        frame.reference(out, at);
     }
     // A line alone is what the panel says.
     names.retain(|_| n_series > 1);
     let labels: Vec<Name> = (names.iter().map(|(class, name, at)| Name { class, name, at: *at }))
         .chain(reference.map(|(class, name, at)| Name { class, name, at }))
         .collect();
-    frame.labels(out, &labels, CHARS)
+    frame.labels(out, &labels, CHARS);
 }
 
 /// Which mask is which, where that is not written along the edge.
-fn name_marks(
-    out: &mut String,
-    frame: &Frame,
-    runs: &[Run],
-    quantity: &Quantity,
-    across: Across,
-) -> fmt::Result {
+fn name_marks(out: &mut Svg, frame: &Frame, runs: &[Run], quantity: &Quantity, across: Across) {
     let column = quantity.columns[0].0;
     let mut names = Vec::new();
     for (i, run) in runs.iter().enumerate() {
@@ -298,7 +292,7 @@ fn name_marks(
     }
     let labels: Vec<Name> = names.iter().map(|(class, name, at)| Name { class, name, at: *at }).collect();
     // Who finds no room is told where the pointer is.
-    frame.names(out, &labels, CHARS, Taken::default()).map(drop)
+    frame.names(out, &labels, CHARS, Taken::default());
 }
 
 pub fn rounded_bend(bend: f64) -> String {
@@ -306,28 +300,15 @@ pub fn rounded_bend(bend: f64) -> String {
 }
 
 /// Names of runs with a mark of each.
-pub fn key(out: &mut String, runs: &[Run], top: f64) -> fmt::Result {
-    use fmt::Write;
+pub fn key(out: &mut Svg, runs: &[Run], top: f64) {
     let mut x = LEFT;
     for (i, run) in runs.iter().enumerate() {
         let name = crate::report::escape::shortened(&run.name, CHARS);
         let class = color(i);
-        writeln!(
-            out,
-            "<circle class=\"{class} dot\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\"/>",
-            x + 4.0,
-            top + 16.0
-        )?;
-        writeln!(
-            out,
-            "<text class=\"name {class}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            x + 13.0,
-            top + 20.0,
-            Escaped(&name)
-        )?;
+        out.circle(&format!("{class} dot"), (x + 4.0, top + 16.0), 4.0);
+        out.text(&format!("name {class}"), (x + 13.0, top + 20.0), &name);
         x += 13.0 + crate::report::escape::width(&name, 12.0) + 18.0;
     }
-    Ok(())
 }
 
 /// Each label once, in the order in which they come.

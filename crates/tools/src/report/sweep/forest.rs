@@ -1,16 +1,15 @@
 //! Masks with names: one below the other, what was measured of them side by side.
 
-use std::fmt::{self, Write};
-
 use super::{
     draw::{self, LEFT, Quantity, quantities, told},
     run::Run,
 };
 use crate::report::{
-    escape::{Escaped, shortened, width},
+    escape::{shortened, width},
     figure::{Figure, SIZE, WIDTH, color},
     frame::{Frame, Point, radius},
     scale::Scale,
+    svg::Svg,
 };
 
 const HEAD: f64 = 34.0;
@@ -31,13 +30,13 @@ pub fn draw(figure: &mut Figure, runs: &[Run]) {
     let height = key + HEAD + row * labels.len() as f64 + FOOT;
     figure.panel(height, |out, top| {
         if runs.len() > 1 {
-            draw::key(out, runs, top)?;
+            draw::key(out, runs, top);
         }
         panels(out, runs, &labels, (top + key, row))
     });
 }
 
-fn panels(out: &mut String, runs: &[Run], labels: &[String], (top, row): (f64, f64)) -> fmt::Result {
+fn panels(out: &mut Svg, runs: &[Run], labels: &[String], (top, row): (f64, f64)) {
     let names: Vec<String> = labels.iter().map(|label| shortened(label, CHARS)).collect();
     let widest = names.iter().map(|name| width(name, SIZE)).fold(0.0, f64::max);
     let left = (widest + 26.0).max(LEFT);
@@ -46,29 +45,21 @@ fn panels(out: &mut String, runs: &[Run], labels: &[String], (top, row): (f64, f
     let wide = (WIDTH - 16.0 - left - BETWEEN * (n - 1.0)) / n;
     let (top, height) = (top + HEAD, row * labels.len() as f64);
     for (i, (label, name)) in std::iter::zip(labels, &names).enumerate() {
-        writeln!(
-            out,
-            "<text class=\"end\" x=\"{:.1}\" y=\"{:.1}\"><title>{}</title>{}</text>",
-            left - 12.0,
-            top + row * (i as f64 + 0.5) + 4.0,
-            Escaped(label),
-            Escaped(name)
-        )?;
+        out.titled_text("end", (left - 12.0, top + row * (i as f64 + 0.5) + 4.0), name, label);
     }
     for (i, quantity) in quantities.iter().enumerate() {
         let left = left + (wide + BETWEEN) * i as f64;
-        panel(out, runs, labels, quantity, (left, top, wide, height))?;
+        panel(out, runs, labels, quantity, (left, top, wide, height));
     }
-    Ok(())
 }
 
 fn panel(
-    out: &mut String,
+    out: &mut Svg,
     runs: &[Run],
     labels: &[String],
     quantity: &Quantity,
     (left, top, width, height): (f64, f64, f64, f64),
-) -> fmt::Result {
+) {
     let known = runs.iter().flat_map(|run| {
         run.rows.iter().flat_map(move |row| quantity.columns.iter().filter_map(|c| run.known(row, c.0)))
     });
@@ -77,38 +68,29 @@ fn panel(
     // Rows go down.
     let y = Scale::linear(0.5 - labels.len() as f64, 0.5);
     let frame = Frame { left, top, width, height, x, y, radius: radius(MORE) };
-    let [(_, first), others @ ..] = quantity.columns else { return Ok(()) };
+    let [(_, first), others @ ..] = quantity.columns else { return };
     let above = top - 14.0;
     match others {
         // Two kinds of marks, and the title is their key.
-        [(_, second)] => writeln!(
-            out,
-            "<text class=\"title\" x=\"{left:.1}\" y=\"{above:.1}\"><tspan class=\"name {}\">● {first}</tspan> \
+        [(_, second)] => out.add(format_args!("<text class=\"title\" x=\"{left:.1}\" y=\"{above:.1}\"><tspan class=\"name {}\">● {first}</tspan> \
              <tspan class=\"name {}\">○ {second}</tspan></text>",
             color(0),
-            color(1)
-        )?,
+            color(1),
+        )),
         _ => {
-            let title = Escaped(quantity.title);
-            writeln!(out, "<text class=\"title\" x=\"{left:.1}\" y=\"{above:.1}\">{title}</text>")?;
+            out.text("title", (left, above), quantity.title);
         }
     }
     for (tick, _) in x.ticks((width / 40.0) as usize) {
         let x = frame.at_x(tick);
         let bottom = frame.bottom();
-        writeln!(
-            out,
-            "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top:.1}\" y2=\"{bottom:.1}\"/>"
-        )?;
+        out.line("grid", (x, top), (x, bottom));
     }
     if let Some((at, _)) = quantity.reference {
         let (x, bottom) = (frame.at_x(at), frame.bottom());
-        writeln!(
-            out,
-            "<line class=\"reference\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top:.1}\" y2=\"{bottom:.1}\"/>"
-        )?;
+        out.line("reference", (x, top), (x, bottom));
     }
-    frame.x_axis(out, quantity.unit, false)?;
+    frame.x_axis(out, quantity.unit, false);
     let marks = (runs.len() * quantity.columns.len()) as f64;
     for (i, label) in labels.iter().enumerate() {
         for (r, run) in runs.iter().enumerate() {
@@ -119,10 +101,9 @@ fn panel(
                     let title = told(run, row, runs.len() == 1);
                     let at = (known.value, -(i as f64) - 0.7 * lower);
                     let point = Point { at, error: known.ends(), lying: true, aside: 0.0, title: &title };
-                    frame.point(out, &color(r + c), &point, c == 1)?;
+                    frame.point(out, &color(r + c), &point, c == 1);
                 }
             }
         }
     }
-    Ok(())
 }

@@ -1,8 +1,6 @@
 //! The pictures of a search: what each sublayer is worth, agreement against cost, speed by draft length, what the loop
 //! measured, and what each mask leaves out.
 
-use std::fmt::{self, Write};
-
 use super::shown::Shown;
 use crate::{
     report::{
@@ -12,6 +10,7 @@ use crate::{
         labels::Taken,
         map,
         scale::Scale,
+        svg::Svg,
     },
     search::{
         Ablation, SearchOutcome,
@@ -52,7 +51,7 @@ pub fn sublayers(figure: &mut Figure, outcome: &SearchOutcome) {
     figure.panel(HEAD + PLOT + FOOT, |out, top| draw_sublayers(out, top, outcome));
 }
 
-fn draw_sublayers(out: &mut String, top: f64, outcome: &SearchOutcome) -> fmt::Result {
+fn draw_sublayers(out: &mut Svg, top: f64, outcome: &SearchOutcome) {
     let of = |state| outcome.ablations.iter().filter(move |a| a.state == state);
     let lost = |a: &Ablation| 100.0 * (1.0 - a.score.agreement());
     let error = |a: &Ablation| {
@@ -63,7 +62,7 @@ fn draw_sublayers(out: &mut String, top: f64, outcome: &SearchOutcome) -> fmt::R
     let end = cut(of(State::Skip).map(|a| lost(a) + error(a)).collect());
     let frame = frame(top, PLOT, Scale::linear(-0.6, n_layer as f64 - 0.4), Scale::linear(0.0, 1.08 * end));
     let label = "positions whose first choice changes, in %; bars: one standard error";
-    frame.axes(out, "What one sublayer is worth", ("layer", true), label)?;
+    frame.axes(out, "What one sublayer is worth", ("layer", true), label);
     // A model may have many layers, or one.
     let wide = (frame.width / n_layer as f64 * 0.38).min(18.0);
     let left = |a: &Ablation| frame.at_x(a.layer as f64) - if a.part == Sublayer::Attn { wide } else { 0.0 };
@@ -82,39 +81,24 @@ fn draw_sublayers(out: &mut String, top: f64, outcome: &SearchOutcome) -> fmt::R
     for a in of(State::Skip) {
         let class = color(if a.part == Sublayer::Attn { ATTN } else { MLP });
         let (x, y) = (left(a), frame.at_y(lost(a).min(end)));
-        writeln!(
-            out,
-            "<rect class=\"{class} bar\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\"><title>{}</title></rect>",
-            wide - 0.5,
-            frame.bottom() - y,
-            Escaped(&tell(a)),
-        )?;
+        out.rect(&format!("{class} bar"), (x, y), (wide - 0.5, frame.bottom() - y), &tell(a));
         let middle = x + wide / 2.0;
         if lost(a) > end {
             // A bar that is cut says how far it would go.
             let y = y - 4.0;
-            writeln!(
-                out,
-                "<text class=\"middle small\" x=\"{middle:.1}\" y=\"{y:.1}\">↑{:.0}</text>",
-                lost(a)
-            )?;
+            out.text("middle small", (middle, y), &format!("↑{:.0}", lost(a)));
         } else {
             let (low, high) = (frame.at_y((lost(a) - error(a)).max(0.0)), frame.at_y(lost(a) + error(a)));
-            writeln!(
-                out,
-                "<line class=\"axis error\" x1=\"{middle:.1}\" x2=\"{middle:.1}\" y1=\"{low:.2}\" y2=\"{high:.2}\"/>"
-            )?;
+            out.line("axis error", (middle, low), (middle, high));
         }
     }
     let otherwise = || outcome.ablations.iter().filter(|a| a.state != State::Skip);
     for a in otherwise() {
         let (x, y) = (left(a), frame.at_y(lost(a).min(end)));
-        writeln!(
-            out,
-            "<line class=\"axis instead\" stroke-width=\"2\" x1=\"{x:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"><title>{}</title></line>",
+        out.add(format_args!("<line class=\"axis instead\" stroke-width=\"2\" x1=\"{x:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"><title>{}</title></line>",
             x + wide,
             Escaped(&tell(a)),
-        )?;
+        ));
     }
     let instead = match of(State::Coarse).next() {
         Some(_) if otherwise().all(|a| a.state == State::Coarse) => "coarse instead",
@@ -125,19 +109,16 @@ fn draw_sublayers(out: &mut String, top: f64, outcome: &SearchOutcome) -> fmt::R
     for (i, name) in ["attention skipped", "MLP skipped"].into_iter().enumerate() {
         let (class, y) = (color([ATTN, MLP][i]), frame.top + 10.0 + 18.0 * i as f64);
         let above = y - 9.0;
-        writeln!(out, "<rect class=\"{class} key\" x=\"{x}\" y=\"{above}\" width=\"12\" height=\"10\"/>")?;
-        writeln!(out, "<text x=\"{}\" y=\"{y}\">{name}</text>", x + 18.0)?;
+        out.rect(&format!("{class} key"), (x, above), (12.0, 10.0), "");
+        out.text("", (x + 18.0, y), name);
     }
     if otherwise().next().is_some() {
         let (y, end) = (frame.top + 46.0, x + 12.0);
         let middle = y - 4.0;
-        writeln!(
-            out,
-            "<line class=\"axis\" stroke-width=\"2\" x1=\"{x}\" x2=\"{end}\" y1=\"{middle}\" y2=\"{middle}\"/>"
-        )?;
-        writeln!(out, "<text x=\"{}\" y=\"{y}\">{instead}</text>", x + 18.0)?;
+        out.add(format_args!("<line class=\"axis\" stroke-width=\"2\" x1=\"{x}\" x2=\"{end}\" y1=\"{middle}\" y2=\"{middle}\"/>"
+        ));
+        out.text("", (x + 18.0, y), instead);
     }
-    Ok(())
 }
 
 /// Where the scale ends. A sublayer that nothing goes without would flatten all the others, so its bar is cut.
@@ -161,12 +142,7 @@ fn class_of(i: usize, mask: &Shown) -> String {
     }
 }
 
-fn draw_costs(
-    out: &mut String,
-    (top, height): (f64, f64),
-    outcome: &SearchOutcome,
-    masks: &[Shown],
-) -> fmt::Result {
+fn draw_costs(out: &mut Svg, (top, height): (f64, f64), outcome: &SearchOutcome, masks: &[Shown]) {
     let at = |mask: &Shown| (mask.member.proof.cost, mask.member.proof.agreement);
     let all = || outcome.cloud.iter().copied().chain(masks.iter().map(at));
     let around = |numbers: Vec<f64>| {
@@ -176,21 +152,21 @@ fn draw_costs(
     let (x, y) = (around(all().map(|p| p.0).collect()), around(all().map(|p| p.1).chain([1.0]).collect()));
     let frame = frame(top, height, x, y);
     let label = "agreement with the full model; small circles: all that was judged; bars: one standard error";
-    frame.axes(out, "Agreement against cost", ("cost of a draft step, of a plain step's", false), label)?;
+    frame.axes(out, "Agreement against cost", ("cost of a draft step, of a plain step's", false), label);
     let (low, high) = x.ends();
     let even: Vec<(f64, f64)> = (0..=60)
         .map(|i| low + (high - low) * f64::from(i) / 60.0)
         .map(|cost| (cost, break_even(cost, &outcome.costs)))
         .filter(|point| y.has(point.1))
         .collect();
-    frame.line(out, "reference", 0.0, even.iter().copied())?;
+    frame.line(out, "reference", 0.0, even.iter().copied());
     for &(cost, agreement) in &outcome.cloud {
         let (x, y) = (frame.at_x(cost), frame.at_y(agreement));
-        writeln!(out, "<circle class=\"cloud\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"1.8\"/>")?;
+        out.circle("cloud", (x, y), 1.8);
     }
     let mut curve: Vec<(f64, f64)> = masks.iter().filter(|mask| !mask.is_baseline).map(at).collect();
     curve.sort_by(|a, b| a.0.total_cmp(&b.0));
-    frame.line(out, &format!("{} line", color(FAMILY)), 0.0, curve)?;
+    frame.line(out, &format!("{} line", color(FAMILY)), 0.0, curve);
     let tell = |mask: &Shown| {
         let (proof, best) = (&mask.member.proof, mask.member.proof.greedy(&outcome.costs));
         format!(
@@ -209,7 +185,7 @@ fn draw_costs(
         let error = error.map(|e| (mask.member.proof.agreement - e, mask.member.proof.agreement + e));
         let title = tell(mask);
         let point = Point { at: at(mask), error, lying: false, aside: 0.0, title: &title };
-        frame.point(out, class, &point, mask.is_baseline)?;
+        frame.point(out, class, &point, mask.is_baseline);
     }
     let names =
         masks.iter().zip(&classes).map(|(mask, class)| Label { class, name: &mask.name, at: at(mask) });
@@ -220,9 +196,9 @@ fn draw_costs(
         let error = error.unwrap_or(0.0);
         taken.take((x - 3.0, frame.at_y(y + error), x + 3.0, frame.at_y(y - error)));
     }
-    let left = frame.names(out, &names.collect::<Vec<_>>(), CHARS, taken)?;
+    let left = frame.names(out, &names.collect::<Vec<_>>(), CHARS, taken);
     let even = even.last().map(|&at| Label { class: "small", name: "dashed: no gain below", at });
-    frame.labels(out, &left.into_iter().chain(even).collect::<Vec<_>>(), CHARS)
+    frame.labels(out, &left.into_iter().chain(even).collect::<Vec<_>>(), CHARS);
 }
 
 /// The agreement at which drafting costs as much as it yields, by the formula of even chances.
@@ -243,37 +219,32 @@ pub fn lengths(figure: &mut Figure, outcome: &SearchOutcome, masks: &[Shown]) {
     figure.panel(HEAD + height + FOOT, |out, top| draw_lengths(out, (top, height), outcome, &lines));
 }
 
-fn draw_lengths(
-    out: &mut String,
-    (top, height): (f64, f64),
-    outcome: &SearchOutcome,
-    lines: &[&Shown],
-) -> fmt::Result {
+fn draw_lengths(out: &mut Svg, (top, height): (f64, f64), outcome: &SearchOutcome, lines: &[&Shown]) {
     let curves: Vec<Vec<f64>> =
         lines.iter().map(|mask| mask.member.proof.by_draft_len(&outcome.costs)).collect();
     let longest = curves.iter().map(Vec::len).max().unwrap_or(1) as f64;
     let y = Scale::around(curves.iter().flatten().copied().chain([1.0]));
     let frame = frame(top, height, Scale::linear(0.7, longest + 0.3), y);
     let label = "times plain decoding, greedy text; dots: the best length";
-    frame.axes(out, "Predicted speed by draft length", ("tokens drafted", true), label)?;
-    frame.reference(out, 1.0)?;
+    frame.axes(out, "Predicted speed by draft length", ("tokens drafted", true), label);
+    frame.reference(out, 1.0);
     let mut ends = Vec::new();
     for (i, (mask, curve)) in lines.iter().zip(&curves).enumerate() {
         // The best as everywhere.
         let class = color(if i < 2 { 1 - i } else { i });
         let points = || curve.iter().enumerate().map(|(i, &s)| ((i + 1) as f64, s));
-        frame.line(out, &format!("{class} line"), 0.0, points())?;
+        frame.line(out, &format!("{class} line"), 0.0, points());
         if let Some(best) = points().max_by(|a, b| a.1.total_cmp(&b.1)) {
             let title = format!("{}: {:.3} with drafts of {}", mask.name, best.1, best.0);
             let point = Point { at: best, error: None, lying: false, aside: 0.0, title: &title };
-            frame.point(out, &class, &point, mask.is_baseline)?;
+            frame.point(out, &class, &point, mask.is_baseline);
         }
         ends.extend(points().next_back().map(|end| (class, mask.name.as_str(), end)));
     }
     let plain = ("small".to_string(), "dashed: plain decoding", (longest + 0.3, 1.0));
     let labels: Vec<Label> =
         ends.iter().chain([&plain]).map(|(class, name, at)| Label { class, name, at: *at }).collect();
-    frame.labels(out, &labels, CHARS)
+    frame.labels(out, &labels, CHARS);
 }
 
 /// Measured and predicted, one mask below the other. Nothing if there was no time to measure.
@@ -284,12 +255,7 @@ pub fn speeds(figure: &mut Figure, outcome: &SearchOutcome, masks: &[Shown]) {
     }
 }
 
-fn draw_speeds(
-    out: &mut String,
-    (top, height): (f64, f64),
-    outcome: &SearchOutcome,
-    masks: &[Shown],
-) -> fmt::Result {
+fn draw_speeds(out: &mut Svg, (top, height): (f64, f64), outcome: &SearchOutcome, masks: &[Shown]) {
     let predicted = |mask: &Shown| match &mask.member.measured {
         Some(measured) => measured.predicted,
         None => mask.member.proof.greedy(&outcome.costs).speedup,
@@ -305,25 +271,22 @@ fn draw_speeds(
     let frame = Frame { left, width: WIDTH - left - 24.0, ..frame(top, height, x, y) };
     let about = "bars: the middle half of the texts; hollow: predicted from passes timed in the same minutes";
     let title = "Measured and predicted speed";
-    writeln!(out, "<text class=\"title\" x=\"{LEFT}\" y=\"{:.1}\">{title}</text>", frame.top - 26.0)?;
-    writeln!(out, "<text class=\"small\" x=\"{LEFT}\" y=\"{:.1}\">{about}</text>", frame.top - 9.0)?;
+    out.text("title", (LEFT, frame.top - 26.0), title);
+    out.text("small", (LEFT, frame.top - 9.0), about);
     let (top, bottom) = (frame.top, frame.bottom());
     for (class, at) in x.ticks(10).iter().map(|tick| ("grid", tick.0)).chain([("reference", 1.0)]) {
         let x = frame.at_x(at);
-        writeln!(
-            out,
-            "<line class=\"{class}\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top:.1}\" y2=\"{bottom:.1}\"/>"
-        )?;
+        out.line(class, (x, top), (x, bottom));
     }
-    frame.x_axis(out, "times plain decoding (dashed)", false)?;
+    frame.x_axis(out, "times plain decoding (dashed)", false);
     for (i, (mask, name)) in masks.iter().zip(&names).enumerate() {
         let y = -(i as f64);
         let (x, below) = (left - 10.0, frame.at_y(y) + 4.0);
-        writeln!(out, "<text class=\"end\" x=\"{x:.1}\" y=\"{below:.1}\">{}</text>", Escaped(name))?;
+        out.text("end", (x, below), name);
         let class = class_of(i, mask);
         let title = format!("{}: {:.3} predicted", mask.name, predicted(mask));
         let point = Point { at: (predicted(mask), y), error: None, lying: true, aside: 0.0, title: &title };
-        frame.point(out, &class, &point, true)?;
+        frame.point(out, &class, &point, true);
         if let Some(measured) = &mask.member.measured {
             let title = format!(
                 "{}: {:.3} measured, {:.1} tokens a second",
@@ -331,10 +294,9 @@ fn draw_speeds(
             );
             let error = measured.quartiles.map(|[low, high]| (low, high));
             let point = Point { at: (measured.speedup, y), error, lying: true, aside: 0.0, title: &title };
-            frame.point(out, &class, &point, false)?;
+            frame.point(out, &class, &point, false);
         }
     }
-    Ok(())
 }
 
 pub fn map(figure: &mut Figure, masks: &[Shown]) {
