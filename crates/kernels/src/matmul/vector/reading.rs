@@ -1,5 +1,5 @@
 //! How packed weights are best read from memory, by processor and format: how far ahead, and from how many places. All of it
-//! is measured: see BENCHMARKS.md.
+//! is measured: see docs/log/cpu.md.
 
 use std::sync::LazyLock;
 
