@@ -1,6 +1,7 @@
 //! The CPU backend: a team of threads that goes through each pass in phases.
 
 mod adapt;
+mod attend;
 mod attention;
 mod buffers;
 mod choice;
