@@ -272,7 +272,7 @@ impl Choice {
             prompt_likely
                 .extend(self.source.tokens.iter().zip(scores).map(|(id, score)| self.likely_of(*id, score)));
         }
-        // Whether the engine came to the end before it heard of the stop string is chance.
+        // Whether the engine came to the end before it was told of the stop string is chance.
         let end = ended.generation.end.as_ref().filter(|_| !matches!(reason, Reason::Stop(_)));
         let end_likely = end.map(|(id, score)| self.likely_of(*id, score));
         let seed = self.settings.sampler.seed.map_or(0, u64::from);

@@ -1,7 +1,7 @@
-//! Norms that leave their scale to the products behind them. Rows are multiplied by the norm's weight and prepared; that
-//! they are to be divided by the root of their mean square too, the products make good on their sums. So the
-//! product before such a norm does all that is left of it, block by block, for a few rows, and there is no dispatch
-//! in between. Where another layer comes next, the norm is a dispatch of the same bits.
+//! Deferred norms. A norm divides a row by the root of its mean square, and multiplies it by a weight. Here the weight is applied
+//! at once, and the products that read the row multiply their sums by what is left. So the product before such a norm can apply
+//! the weight to each block that it makes, and no dispatch lies between the two products. That is done for a few rows.
+//! Where the next layer is skipped or another one follows, the norm is a dispatch of its own, with the same bits.
 
 use std::collections::{HashMap, HashSet};
 

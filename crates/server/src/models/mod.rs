@@ -387,7 +387,7 @@ impl Models {
         self.0.events().as_ref().map(broadcast::Sender::subscribe)
     }
 
-    /// Those that listen to events have heard all.
+    /// Every listener has received all events.
     pub(super) fn stop_events(&self) {
         *self.0.events() = None;
     }

@@ -1,4 +1,4 @@
-//! What a draft's logits say at a confidence. A draft step of a small model takes a tenth of a millisecond, so this may
+//! How sure a draft is of its tokens, by its logits. A draft step of a small model takes a tenth of a millisecond, so this may
 //! take a few microseconds, and need not be exact: nothing but statistics and the policy's estimates depend on it.
 
 /// How many of a draft's best candidates are kept, to see later which would have been right.
@@ -61,7 +61,7 @@ mod tests {
     use crate::{rng::Rng, sampler::top_logprobs, scores::Top};
 
     #[test]
-    fn a_glance_agrees_with_a_close_look() {
+    fn quick_probabilities_agree_with_exact_ones() {
         let mut rng = Rng::new(4);
         for n in [1, 4, 63, 64, 65, 1000, 5003] {
             let logits: Vec<f32> = (0..n).map(|_| (30.0 * rng.next_f64() - 20.0) as f32).collect();
