@@ -3,13 +3,11 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    Lane, OnTextEvent, Stop, TextState,
-    load::Load,
-    request,
+    Lane, OnTextEvent, Stop, TextState, request,
     round::{self, Terms},
     trial,
 };
-use crate::{Batch, Context, Error, Result};
+use crate::{Batch, Context, Error, Result, speculation::costs::Together};
 
 /// Rows of a prompt at once, where something is to be made of each.
 const PART: usize = 512;
@@ -51,7 +49,7 @@ pub fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: OnTextE
     lane.text.make_unseen(context)?;
     let unseen = unseen.elapsed().as_secs_f64();
     lane.text.out.prefill_seconds += unseen;
-    let mut load = Load::default();
+    let mut together = Together::default();
     while lane.text.stop.is_none() {
         lane.text.out.packing_seconds += pack_more(context)?;
         if context.kv().free_cells() == 0 && !make_room(context, lane.text)? {
@@ -61,7 +59,7 @@ pub fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: OnTextE
         let drafts = context.is_packed();
         lane.text.report.undrafted.packing += usize::from(!drafts);
         let terms = Terms { chunk: 0, drafts };
-        round::round(context, std::slice::from_mut(lane), &terms, &mut load, hear)?;
+        round::round(context, std::slice::from_mut(lane), &terms, &mut together, hear)?;
     }
     if let Some(why) = lane.text.fault.take() {
         return Err(Error::Input(why));

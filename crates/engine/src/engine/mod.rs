@@ -14,10 +14,10 @@
 
 pub mod alone;
 mod chain;
+mod decision;
 mod drafting;
 mod guided;
 mod job;
-mod load;
 mod prefixes;
 mod request;
 mod round;
@@ -49,7 +49,6 @@ pub use worker::{Handle, Worker};
 
 use self::{
     job::Running,
-    load::Load,
     prefixes::Prefixes,
     round::{Passes, Terms},
     text::{Prompt, Scored},
@@ -58,7 +57,9 @@ use crate::{
     Batch, Context, ContextConfig, Error, Model, Result, Sampler, Tokenizer,
     batch::SeqId,
     lora::Scales,
-    speculation::{Controller, Costs, Memory, Policy, Proposer, Report, candidates::Drafters, learned},
+    speculation::{
+        Controller, Costs, Memory, Policy, Proposer, Report, candidates::Drafters, costs::Together, learned,
+    },
 };
 
 /// How an engine shares its context.
@@ -98,7 +99,8 @@ pub struct Engine {
     /// First come, first served.
     waiting: Vec<Running>,
     prefixes: Prefixes,
-    load: Load,
+    /// What passes of several texts cost.
+    together: Together,
     /// Rounds since several texts were in one.
     alone: usize,
     done: Done,
@@ -133,7 +135,7 @@ impl Engine {
             controller: Controller::new(Costs::guess(&[]), Memory::new()),
             running: Vec::new(),
             waiting: Vec::new(),
-            load: Load::default(),
+            together: Together::default(),
             alone: COMPANY_MAY_COME,
             done: Done::default(),
             next_seq: 0,
@@ -488,7 +490,7 @@ impl Engine {
         let terms =
             Terms { chunk: self.config.chunk, drafts: lanes.len() > 1 || self.alone > COMPANY_MAY_COME };
         let Passes { passes, texts } =
-            round::round(&mut self.context, &mut lanes, &terms, &mut self.load, &mut hear)?;
+            round::round(&mut self.context, &mut lanes, &terms, &mut self.together, &mut hear)?;
         self.done.passes += passes;
         self.done.texts += texts;
         let cells = self.running.iter().map(|job| self.context.kv().len(job.text.spec.seq));

@@ -8,15 +8,19 @@ use std::time::Instant;
 use super::{
     Lane, TextState,
     chain::{self, Chained},
+    decision::{self, Decision, Share},
     drafting::{self, Steps, Until},
-    load::{self, Done, Load, Plan, Share},
     text::{OnTextEvent, PromptRows},
     trial,
     verify::{self, Pass},
 };
 use crate::{
     Context, Result,
-    speculation::{Offer, Round},
+    speculation::{
+        Offer, Round,
+        controller::group::RoundTerms,
+        costs::{RoundWork, Together},
+    },
 };
 
 /// How a round is to be.
@@ -66,7 +70,7 @@ pub fn round(
     context: &mut Context,
     lanes: &mut [Lane],
     terms: &Terms,
-    load: &mut Load,
+    together: &mut Together,
     hear: OnTextEvent,
 ) -> Result<Passes> {
     let mut turn = turn(lanes, terms.chunk);
@@ -80,7 +84,7 @@ pub fn round(
     }
     let spent = context.spent();
     turn.drafts = match terms.drafts {
-        true => draft(context, lanes, &turn, load)?,
+        true => draft(context, lanes, &turn, together)?,
         false => Drafts { shares: vec![Share::default(); lanes.len()], ..Drafts::default() },
     };
     let drafting = context.spent().since(spent);
@@ -97,9 +101,9 @@ pub fn round(
         if turn.is_lone {
             lanes[0].text.report.spent(drafting, context.spent().since(spent));
         } else if pass.is_full
-            && let Some(costs) = load::costs(lanes)
+            && let Some(costs) = decision::costs(lanes)
         {
-            load.saw_full(costs, pass.rows, pass.seconds);
+            together.saw_rows(costs, pass.rows, pass.seconds);
         }
         for &i in group {
             match &turn.parts[i] {
@@ -112,7 +116,7 @@ pub fn round(
         lane.text.make_unseen(context)?;
     }
     if !turn.is_lone {
-        settle(lanes, &turn, (groups.len() == 1).then_some(seconds), load);
+        settle(lanes, &turn, (groups.len() == 1).then_some(seconds), together);
     }
     let texts = groups.iter().map(Vec::len).sum::<usize>();
     Ok(Passes { passes: groups.len() as u64, texts: texts as u64 })
@@ -127,7 +131,13 @@ fn turn(lanes: &[Lane], chunk: usize) -> Turn {
     };
     let parts = lanes.iter().map(part).collect();
     let going = (0..lanes.len()).filter(|&i| lanes[i].text.is_going()).collect();
-    Turn { parts, part_rows: chunk - left, going, is_lone: load::is_lone(lanes), drafts: Drafts::default() }
+    Turn {
+        parts,
+        part_rows: chunk - left,
+        going,
+        is_lone: decision::is_lone(lanes),
+        drafts: Drafts::default(),
+    }
 }
 
 /// Lanes that share a pass: those under the same mask.
@@ -145,7 +155,7 @@ fn groups(lanes: &[Lane], parts: &[Option<PromptRows>]) -> Vec<Vec<usize>> {
 }
 
 /// Has drafted what is worth it, and cuts it to what is to be verified.
-fn draft(context: &mut Context, lanes: &mut [Lane], turn: &Turn, load: &mut Load) -> Result<Drafts> {
+fn draft(context: &mut Context, lanes: &mut [Lane], turn: &Turn, together: &mut Together) -> Result<Drafts> {
     let started = Instant::now();
     let mut drafts = Drafts { shares: vec![Share::default(); lanes.len()], ..Drafts::default() };
     if turn.going.is_empty() {
@@ -163,7 +173,8 @@ fn draft(context: &mut Context, lanes: &mut [Lane], turn: &Turn, load: &mut Load
             *(if most == 0 { &mut undrafted.no_room } else { &mut undrafted.nothing }) += 1;
         }
     }
-    let Plan { shares, until } = load.plan(lanes, &offers, turn.part_rows, room);
+    let terms = RoundTerms { by_itself: turn.is_lone, prompt_rows: turn.part_rows, cells: room, together };
+    let Decision { shares, until } = decision::decide(lanes, &offers, &terms);
     if let ([lane], [Share { offer: Some(offer), most }]) = (&mut *lanes, &shares[..])
         && let Some(Chained { draft_seconds, pass }) = chain::whole_round(context, lane, offer.source, *most)?
     {
@@ -193,8 +204,11 @@ fn draft(context: &mut Context, lanes: &mut [Lane], turn: &Turn, load: &mut Load
     }
     let steps = steps?;
     if until == Until::Length {
-        drafts.cost = load.saw_steps(lanes, &shares, steps, stepping.elapsed().as_secs_f64());
-        let kept = load.trim(lanes, &shares, turn.part_rows);
+        let seconds = stepping.elapsed().as_secs_f64();
+        drafts.cost = decision::saw_steps(together, lanes, &shares, steps, seconds);
+        let terms =
+            RoundTerms { by_itself: turn.is_lone, prompt_rows: turn.part_rows, cells: room, together };
+        let kept = decision::worth_verifying(lanes, &shares, &terms);
         for (lane, most) in lanes.iter_mut().zip(kept) {
             lane.text.made.trim(most, &|_| false);
         }
@@ -240,7 +254,11 @@ fn verdict(
     match offer {
         // Steps are slower while weights are still as the file has them.
         _ if turn.is_lone && context.is_packed() => lane.policy.record(&round),
-        Some(offer) if !turn.is_lone => lane.policy.record_acceptance(&offer, &round),
+        Some(offer) if !turn.is_lone => {
+            if let Some(controller) = lane.policy.controller_mut() {
+                controller.record_acceptance(&offer, &round);
+            }
+        }
         _ => {}
     }
     let next = made.other.map_or(outcome.next, |other| made.others[other]);
@@ -249,15 +267,17 @@ fn verdict(
 }
 
 /// Writes a round of several texts into their accounts.
-fn settle(lanes: &mut [Lane], turn: &Turn, seconds: Option<f64>, load: &Load) {
+fn settle(lanes: &mut [Lane], turn: &Turn, seconds: Option<f64>, together: &Together) {
     let drafted = lanes.iter().map(|lane| lane.text.made.proposals.len()).sum();
-    let done = Done { drafted, drafting: turn.drafts.cost, seconds };
+    let work = RoundWork { drafted, drafting: turn.drafts.cost, seconds };
     let base = turn.going.len() + turn.part_rows;
-    let Some(rounds) = load::costs(lanes).map(|costs| load.in_plain_rounds(costs, base, &done)) else {
+    let Some(rounds) = decision::costs(lanes).map(|costs| together.taken(costs, base, &work)) else {
         return;
     };
     for &i in &turn.going {
         let gained = lanes[i].text.gained;
-        lanes[i].policy.settle(gained, rounds);
+        if let Some(controller) = lanes[i].policy.controller_mut() {
+            controller.settle(gained, rounds);
+        }
     }
 }

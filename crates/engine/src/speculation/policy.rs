@@ -3,7 +3,7 @@
 //! The loop offers what could be drafted and says afterwards what came of it; a policy only does arithmetic. It
 //! cannot change the text: whatever it chooses, verification gives the same tokens.
 
-use super::costs::Costs;
+use super::Controller;
 
 /// What sort of thing drafts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -215,27 +215,6 @@ pub trait Policy {
     /// A round is over.
     fn record(&mut self, round: &Round);
 
-    /// The chance that the token in a place of a draft is accepted, once those before it are.
-    fn chance(&self, _offer: &Offer, _place: usize) -> f64 {
-        1.0
-    }
-
-    /// The same of a token that was drafted.
-    fn chance_of(&self, _offer: &Offer, _place: usize, _drafted: Drafted) -> f64 {
-        1.0
-    }
-
-    /// A round is over in which other texts took part: what was accepted tells something, its times nothing.
-    fn record_acceptance(&mut self, _offer: &Offer, _round: &Round) {}
-
-    /// The same round took so many plain rounds of these texts, and gave this one so many tokens.
-    fn settle(&mut self, _gained: usize, _rounds: f64) {}
-
-    /// Plain steps that drafting may lose now.
-    fn balance(&self) -> f64 {
-        f64::INFINITY
-    }
-
     /// A prompt of so many tokens was evaluated in so many seconds.
     fn saw_prompt(&mut self, _tokens: usize, _seconds: f64) {}
 
@@ -253,8 +232,13 @@ pub trait Policy {
     /// How much faster the text came than by plain decoding.
     fn speedup(&self) -> Speedup;
 
-    /// What it reckons with; `None` if it does not reckon.
-    fn costs(&self) -> Option<&Costs> {
+    /// The controller, if it is one. Several texts of a round are decided for by their controllers together.
+    fn controller(&self) -> Option<&Controller> {
+        None
+    }
+
+    /// The same, to tell it of such rounds.
+    fn controller_mut(&mut self) -> Option<&mut Controller> {
         None
     }
 }

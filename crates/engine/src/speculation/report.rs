@@ -195,7 +195,7 @@ impl Report {
     }
 
     pub fn finish(&mut self, policy: &dyn Policy) {
-        self.believed = policy.costs().cloned();
+        self.believed = policy.controller().map(|controller| controller.costs().clone());
         self.speedup = policy.speedup();
         self.off_reason = policy.off_reason();
     }

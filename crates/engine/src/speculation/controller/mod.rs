@@ -28,15 +28,16 @@
 //! otherwise timings decide how many random numbers a round draws, and two runs with one seed are two samples of
 //! the same distribution. Greedy text is the same either way.
 
+pub mod group;
 mod plan;
 mod reason;
 #[cfg(test)]
 mod tests;
 
-use self::plan::DraftPlan;
+use self::group::{Member, Planned, RoundTerms};
 use super::{
     arm::{Arm, Experience, Memory, memory_key},
-    costs::{Costs, MOST_ROWS},
+    costs::{Costs, MOST_ROWS, Together},
     plain_steps::PlainSteps,
     policy::{Drafted, Guide, Offer, Policy, Round, RoundChoice, SourceInfo, Speedup},
 };
@@ -192,7 +193,7 @@ impl Controller {
         self.arms.iter().map(|arm| &arm.info)
     }
 
-    fn draft(&mut self, offer: &Offer, most: usize, plan: DraftPlan, probe: bool) -> RoundChoice {
+    fn draft(&mut self, offer: &Offer, most: usize, plan: &Planned, probe: bool) -> RoundChoice {
         if most == 0 {
             return RoundChoice::Plain;
         }
@@ -213,6 +214,21 @@ impl Controller {
     fn trial_is_due(&self, source: usize) -> bool {
         let arm = &self.arms[source];
         !arm.tried && !self.costs.looks_up(source) && !self.memory.contains_key(&memory_key(&arm.info))
+    }
+
+    /// A round is over in which other texts took part: what was accepted tells something, its times nothing.
+    pub fn record_acceptance(&mut self, offer: &Offer, round: &Round) {
+        self.arms[offer.source].learn(round, offer.ready);
+    }
+
+    /// The same round took so many plain rounds of these texts, and gave this one so many tokens.
+    pub fn settle(&mut self, gained: usize, rounds: f64) {
+        self.account = (self.account + gained as f64 * (1.0 + INCOME) - rounds).min(SAVINGS);
+    }
+
+    /// Plain steps that drafting may lose now.
+    pub fn balance(&self) -> f64 {
+        self.account
     }
 
     fn learn(&mut self, source: usize, round: &Round, pending: &Pending, (expected, cost): (f64, f64)) {
@@ -240,29 +256,10 @@ impl Policy for Controller {
     }
 
     fn choose(&mut self, offers: &[Offer]) -> RoundChoice {
-        self.pending = None;
-        let due = self.standing == Standing::On && self.plain.due(self.rate);
-        if offers.is_empty() || due || !self.costs.anchored() {
-            return RoundChoice::Plain;
-        }
-        let Some(best) = self.best(offers.iter()) else { return RoundChoice::Plain };
-        let most = self.affordable(best);
-        let plan = self.plan(best, most, 0.0);
-        let optimism = 1.0 / (1.0 + self.arms[best.source].trials as f64 / 16.0);
-        let hope = self.plan(best, self.most(best), optimism).rate;
-        self.rate = plan.rate.max(1.0);
-        if hope > 1.0 {
-            self.standing = Standing::On;
-            // What was looked up costs nothing before it is checked, so its length is decided here.
-            let most = if best.ready.is_some() { plan.tokens } else { most };
-            return self.draft(best, most, plan, false);
-        }
-        self.standing = Standing::Loses;
-        let due = |offer: &&Offer| self.tokens >= self.arms[offer.source].probe_after;
-        match self.best(offers.iter().filter(due)) {
-            Some(offer) => self.draft(offer, self.affordable(offer).min(1), self.plan(offer, 1, 0.0), true),
-            None => RoundChoice::Plain,
-        }
+        let terms =
+            RoundTerms { by_itself: true, prompt_rows: 0, cells: usize::MAX, together: &Together::default() };
+        let choices = group::decide(&mut [Member { controller: self, offers, is_going: true }], &terms);
+        choices[0]
     }
 
     fn draft_more(&self, source: usize, so_far: &[Drafted], is_paid: bool) -> bool {
@@ -364,28 +361,12 @@ impl Policy for Controller {
         tally.expected_cost += cost;
     }
 
-    fn chance(&self, offer: &Offer, place: usize) -> f64 {
-        self.chance_at(offer.source, offer.ready, place)
+    fn controller(&self) -> Option<&Controller> {
+        Some(self)
     }
 
-    fn chance_of(&self, offer: &Offer, place: usize, drafted: Drafted) -> f64 {
-        self.chance_of_drafted(offer.source, offer.ready, place, drafted)
-    }
-
-    fn record_acceptance(&mut self, offer: &Offer, round: &Round) {
-        self.arms[offer.source].learn(round, offer.ready);
-    }
-
-    fn settle(&mut self, gained: usize, rounds: f64) {
-        self.account = (self.account + gained as f64 * (1.0 + INCOME) - rounds).min(SAVINGS);
-    }
-
-    fn balance(&self) -> f64 {
-        self.account
-    }
-
-    fn costs(&self) -> Option<&Costs> {
-        Some(&self.costs)
+    fn controller_mut(&mut self) -> Option<&mut Controller> {
+        Some(self)
     }
 
     /// A short prompt says little of what a row takes.
@@ -403,7 +384,7 @@ impl Policy for Controller {
             steps.map(|source| Offer { source, most: usize::MAX, ready: None, guide: None }).collect();
         self.trial_is_due(source)
             && self.trial_price(source, places) <= TRIAL_PRICE.min(self.account)
-            && self.best(offers.iter()).is_some_and(|best| best.source == source)
+            && self.most_hopeful(&offers).is_some_and(|best| best.source == source)
     }
 
     fn tried(&mut self, source: usize, places: &[(Drafted, bool)], seconds: f64) {

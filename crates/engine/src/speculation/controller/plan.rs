@@ -1,39 +1,31 @@
 //! What a draft from a source is expected to bring and to cost.
 
-use super::Controller;
+use super::{Controller, group::Planned};
 use crate::speculation::{
     costs::{MOST_ROWS, expected_tokens},
     policy::{Drafted, Offer, Ready, Round},
 };
 
-/// A draft of `tokens` and what it brings in tokens per plain step.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct DraftPlan {
-    pub tokens: usize,
-    pub rate: f64,
-}
-
 impl Controller {
-    /// The draft length with the best rate.
-    pub(super) fn plan(&self, offer: &Offer, most: usize, deviations: f64) -> DraftPlan {
+    /// The draft length with the best rate, for a text by itself.
+    pub(super) fn plan(&self, offer: &Offer, most: usize, deviations: f64) -> Planned {
+        let chance = |_, index| Some(self.hopeful_chance(offer, index, deviations));
+        let mut planned = Planned::likeliest(1, 1.0, most, chance, |_, _, n| Some(self.price(offer, n)));
+        planned.rate *= self.arms[offer.source].yields();
+        planned
+    }
+
+    /// The chance of a token, if the truth is better than what is believed by so many standard deviations.
+    pub(super) fn hopeful_chance(&self, offer: &Offer, index: usize, deviations: f64) -> f64 {
         let arm = &self.arms[offer.source];
-        let mut best = DraftPlan::default();
-        let (mut survival, mut expected) = (1.0, 1.0);
-        for k in 1..=most {
-            let evidence = arm.before(offer.ready, k - 1);
-            survival *= arm.known.before.hopeful_chance(evidence, deviations);
-            expected += survival;
-            let cost = self.price(offer, k);
-            if expected / cost > best.rate {
-                best = DraftPlan { tokens: k, rate: expected / cost };
-            }
-            // Even if all that follow were sure to be accepted.
-            if (expected + survival * (most - k) as f64) / cost < best.rate {
-                break;
-            }
-        }
-        best.rate *= arm.yields();
-        best
+        arm.known.before.hopeful_chance(arm.before(offer.ready, index), deviations)
+    }
+
+    /// Tokens that a draft of at most so many is expected to give.
+    pub(super) fn expected_accepted(&self, offer: &Offer, most: usize) -> f64 {
+        let chances =
+            (0..self.most(offer).min(most)).map(|index| self.chance_at(offer.source, offer.ready, index));
+        expected_tokens(chances) - 1.0
     }
 
     /// Draft steps that so many tokens take: the first, and one for each that no guess has foretold.
@@ -75,17 +67,20 @@ impl Controller {
         offer.ready.map_or(offer.most, |ready| offer.most.min(ready.tokens)).min(MOST_ROWS - 1)
     }
 
-    /// The longest of these that the account can pay for if none of it is accepted.
-    pub(super) fn affordable(&self, offer: &Offer) -> usize {
+    /// The longest of these that loses no more than so many plain steps if none of it is accepted.
+    pub(super) fn affordable(&self, offer: &Offer, may_lose: f64) -> usize {
         let loss = |k: usize| self.price(offer, k) - 1.0;
-        (1..=self.most(offer)).take_while(|&k| loss(k) <= self.account).count()
+        (1..=self.most(offer)).take_while(|&k| loss(k) <= may_lose).count()
     }
 
-    /// The offer that may well be the best. If the account cannot pay for it, it is saved for: cheaper ones that
-    /// promise less would eat up what comes in.
-    pub(super) fn best<'a>(&self, offers: impl Iterator<Item = &'a Offer>) -> Option<&'a Offer> {
+    /// The offer that may well be the best, for a text by itself.
+    pub(super) fn most_hopeful<'a>(&self, offers: &'a [Offer]) -> Option<&'a Offer> {
         let hope = |offer: &Offer| self.plan(offer, self.most(offer), 1.0).rate;
-        offers.map(|offer| (offer, hope(offer))).max_by(|a, b| a.1.total_cmp(&b.1)).map(|(offer, _)| offer)
+        offers
+            .iter()
+            .map(|offer| (offer, hope(offer)))
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+            .map(|(offer, _)| offer)
     }
 
     /// Tokens that the drafted ones were worth before they were checked.

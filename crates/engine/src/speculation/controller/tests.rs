@@ -123,7 +123,7 @@ fn guesses_make_drafts_cheaper_and_longer() {
     // If the guesses are never right, that is learnt.
     for _ in 0..200 {
         policy.pending = None;
-        policy.draft(&guided, 4, DraftPlan { tokens: 4, rate: 1.0 }, false);
+        policy.draft(&guided, 4, &Planned { tokens: 4, rate: 1.0, ..Planned::default() }, false);
         let drafted = [Drafted { confidence: 0.9 }; 4];
         policy.record(&Round {
             source: Some(1),
@@ -156,7 +156,7 @@ fn a_guess_is_checked_where_a_row_costs_less_than_it_may_save() {
 #[test]
 fn a_token_that_is_paid_for_is_drafted_sooner() {
     let (mut policy, _, guided) = guided();
-    policy.draft(&guided, 8, DraftPlan { tokens: 8, rate: 1.0 }, false);
+    policy.draft(&guided, 8, &Planned { tokens: 8, rate: 1.0, ..Planned::default() }, false);
     let goes_on = |confidence: f32, is_paid: bool| {
         let so_far = [Drafted { confidence }, Drafted { confidence }];
         policy.draft_more(1, &so_far, is_paid)

@@ -7,8 +7,10 @@
 
 mod filter;
 mod measure;
+mod together;
 
 pub use measure::{DEFAULT_BUDGET, measure};
+pub use together::{RoundWork, Together};
 
 use self::filter::Filter;
 use super::policy::SourceInfo;

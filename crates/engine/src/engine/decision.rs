@@ -1,0 +1,107 @@
+//! What each text of a round is to draft. A text by itself asks its policy, which may be any; several texts are decided for by
+//! their controllers together.
+
+use super::{
+    Lane,
+    drafting::{Steps, Until},
+};
+use crate::speculation::{
+    Controller, Costs, Offer, RoundChoice,
+    controller::group::{self, Member, RoundTerms},
+    costs::Together,
+};
+
+/// What a round does for one text.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Share {
+    pub offer: Option<Offer>,
+    /// Tokens to draft.
+    pub most: usize,
+}
+
+impl Share {
+    fn of(choice: RoundChoice, offers: &[Offer]) -> Self {
+        let RoundChoice::Draft { source, most } = choice else { return Share::default() };
+        let offer = offers.iter().find(|offer| offer.source == source).copied();
+        offer.map_or(Share::default(), |offer| Share { offer: Some(offer), most: most.min(offer.most) })
+    }
+}
+
+/// What the texts of a round are to draft.
+pub(super) struct Decision {
+    /// By lane.
+    pub shares: Vec<Share>,
+    pub until: Until,
+}
+
+/// Whether it is one text by itself, whose own policy decides and learns what passes cost.
+pub(super) fn is_lone(lanes: &[Lane]) -> bool {
+    matches!(lanes, [lane] if lane.text.is_going() && lane.text.spec.maker.mask.is_none())
+}
+
+/// What is believed of costs by one of the texts, which knows the sources of all.
+pub(super) fn costs<'l>(lanes: &'l [Lane]) -> Option<&'l Costs> {
+    let controllers = lanes.iter().filter_map(|lane| lane.policy.controller());
+    controllers.map(Controller::costs).max_by_key(|costs| costs.sources())
+}
+
+/// What each text is to draft. `offers` by lane.
+pub(super) fn decide(lanes: &mut [Lane], offers: &[Vec<Offer>], terms: &RoundTerms) -> Decision {
+    if is_lone(lanes) {
+        let choice = lanes[0].policy.choose(&offers[0]);
+        return Decision { shares: vec![Share::of(choice, &offers[0])], until: Until::Policy };
+    }
+    let mut shares = vec![Share::default(); lanes.len()];
+    let (lanes_of, mut members) = members(lanes, |lane| &offers[lane]);
+    if !members.is_empty() {
+        let choices = group::decide(&mut members, terms);
+        for (lane, choice) in lanes_of.into_iter().zip(choices) {
+            shares[lane] = Share::of(choice, &offers[lane]);
+        }
+    }
+    Decision { shares, until: Until::Length }
+}
+
+/// How many of the drafted tokens of each text are worth a row, now that drafting them is paid. By lane.
+pub(super) fn worth_verifying(lanes: &mut [Lane], shares: &[Share], terms: &RoundTerms) -> Vec<usize> {
+    let drafted: Vec<_> = lanes.iter().map(|lane| lane.text.made.drafted.clone()).collect();
+    let mut kept = vec![0; lanes.len()];
+    let (lanes_of, mut members) = members(lanes, |_| &[]);
+    let drafts: Vec<_> =
+        lanes_of.iter().map(|&lane| shares[lane].offer.map(|offer| (offer, &drafted[lane][..]))).collect();
+    if !members.is_empty() {
+        let lengths = group::worth_verifying(&mut members, &drafts, terms);
+        lanes_of.into_iter().zip(lengths).for_each(|(lane, length)| kept[lane] = length);
+    }
+    kept
+}
+
+/// Texts that this round takes a step further, and the lane of each. Those whose prompts are in it wait for its drafts as the
+/// others do.
+fn members<'m>(
+    lanes: &'m mut [Lane],
+    offers: impl Fn(usize) -> &'m [Offer],
+) -> (Vec<usize>, Vec<Member<'m>>) {
+    let takes_part = |lane: &Lane| lane.text.is_going() || lane.text.prompt.is_some();
+    let member = |(i, lane): (usize, &'m mut Lane)| {
+        let is_going = lane.text.is_going();
+        Some((i, Member { controller: lane.policy.controller_mut()?, offers: offers(i), is_going }))
+    };
+    lanes.iter_mut().enumerate().filter(|(_, lane)| takes_part(lane)).filter_map(member).unzip()
+}
+
+/// Draft steps of all took so long; gives what that is in plain steps.
+pub(super) fn saw_steps(
+    together: &mut Together,
+    lanes: &[Lane],
+    shares: &[Share],
+    steps: Steps,
+    seconds: f64,
+) -> f64 {
+    let Some(costs) = costs(lanes) else { return 0.0 };
+    let source = shares.iter().find_map(|share| share.offer.filter(|o| !costs.looks_up(o.source)));
+    let (Some(offer), 1..) = (source, steps.passes) else { return 0.0 };
+    let rows = steps.rows.div_ceil(steps.passes);
+    together.saw_draft(costs, offer.source, rows, seconds / steps.passes as f64);
+    steps.passes as f64 * together.draft(costs, offer.source, rows)
+}
