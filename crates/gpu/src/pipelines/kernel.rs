@@ -137,7 +137,7 @@ pub enum Kernel {
         coarse: bool,
         arith: Arith,
     },
-    /// `width`, `share`: see [`Tiling`](super::Tiling).
+    /// `width`, `share`: see `tuning::Tiling`.
     MatmulTile {
         format: Format,
         mode: Mode,
