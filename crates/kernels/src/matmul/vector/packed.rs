@@ -514,6 +514,8 @@ mod tests {
     /// More groups of rows than places, some left over, the last one not whole.
     const ROWS: usize = 5 * 16 + 5;
     const K: usize = 512;
+    /// The most columns of an odd number that are multiplied in two halves.
+    const MOST: usize = 15;
 
     fn random_bytes(n: usize) -> Vec<u8> {
         let mut state = 88172645463325252u64;
@@ -538,19 +540,21 @@ mod tests {
         for (ty, layout) in types.flat_map(layouts) {
             let bytes = random_bytes(ty.row_bytes(K).unwrap() * ROWS);
             let weight = Weight::new(ty, &bytes, ROWS, K);
-            let x: Vec<f32> =
-                random_bytes(MOST_IN_TURN * K).iter().map(|&b| f32::from(b as i8) / 64.0).collect();
+            let x: Vec<f32> = random_bytes(MOST * K).iter().map(|&b| f32::from(b as i8) / 64.0).collect();
             for isa in Isa::available().into_iter().filter(|&isa| isa != Isa::Scalar) {
                 let memory = &mut PackedMemory::default();
                 let w = Packed::laid_out(memory, isa, &weight, layout, |_| ()).unwrap();
-                for columns in [1, 2, 3, 5, 7, 8, MOST_IN_TURN] {
+                for columns in [1, 2, 3, 5, 7, 8, 9, MOST_IN_TURN, MOST] {
                     let mut rows = QuantRows::new();
                     rows.resize(columns, K);
                     rows.quantize(isa, &x[..columns * K]);
+                    // All results are stored, and each is added once.
                     let run = |run: &dyn Fn(&mut OutStripe)| {
-                        let mut out = vec![f32::NAN; columns * ROWS];
-                        run(&mut OutMatrix::new(&mut out, ROWS, Mode::Store).whole());
-                        out.iter().map(|y| y.to_bits()).collect::<Vec<_>>()
+                        [(f32::NAN, Mode::Store), (0.5, Mode::Add)].map(|(before, mode)| {
+                            let mut out = vec![before; columns * ROWS];
+                            run(&mut OutMatrix::new(&mut out, ROWS, mode).whole());
+                            out.iter().map(|y| y.to_bits()).collect::<Vec<_>>()
+                        })
                     };
                     for coarse in [false, w.has_coarse()] {
                         for_packed!(ty, w.layout(), (B, S) => {
