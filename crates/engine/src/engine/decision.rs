@@ -47,7 +47,7 @@ pub(super) fn costs<'l>(lanes: &'l [Lane]) -> Option<&'l Costs> {
 
 /// What each text is to draft. `offers` by lane.
 pub(super) fn decide(lanes: &mut [Lane], offers: &[Vec<Offer>], terms: &RoundTerms) -> Decision {
-    if is_lone(lanes) {
+    if terms.by_itself {
         let choice = lanes[0].policy.choose(&offers[0]);
         return Decision { shares: vec![Share::of(choice, &offers[0])], until: Until::Policy };
     }
