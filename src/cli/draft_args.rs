@@ -108,7 +108,9 @@ fn parse_kind(text: &str) -> Result<DraftKind, String> {
         "ngram" => DraftKind::Ngram,
         "head" => DraftKind::Head,
         "model" | "draft-simple" => DraftKind::Model,
-        "eagle3" | "draft-eagle3" | "dflash" | "draft-dflash" => DraftKind::Trained,
+        "eagle3" | "draft-eagle3" | "dflash" | "draft-dflash" | "dspark" | "draft-dspark" => {
+            DraftKind::Trained
+        }
         "mtp" | "draft-mtp" => DraftKind::Mtp,
         "none" => DraftKind::None,
         // llama.cpp's lookups, which differ in how they look.
@@ -121,7 +123,7 @@ fn parse_kind(text: &str) -> Result<DraftKind, String> {
         }
         _ => {
             return Err(
-                "auto, none, or one or several of mask, exit, ngram, head, model, eagle3, dflash and mtp"
+                "auto, none, or one or several of mask, exit, ngram, head, model, eagle3, dflash, dspark and mtp"
                     .into(),
             );
         }
@@ -223,7 +225,8 @@ impl Sources {
         draft.model.open(models, context, model, config, wants_head, &mut self.drafters)?;
         if wants_head && self.drafters.trained.is_none() {
             return Err(Error::Usage(
-                "--spec-type draft-eagle3 or draft-dflash: the draft model is no such head".into(),
+                "--spec-type draft-eagle3, draft-dflash or draft-dspark: the draft model is no such head"
+                    .into(),
             ));
         }
         if self.drafters.trained.is_some() {

@@ -18,7 +18,7 @@ use crate::{
 
 #[derive(Args, Clone, Debug)]
 pub struct DraftModelArgs {
-    /// -md: draft with this model too, which needs the same vocabulary, or with this EAGLE-3 or DFlash head
+    /// -md: draft with this model too, which needs the same vocabulary, or with this EAGLE-3, DFlash or DSpark head
     #[arg(long, alias = "model-draft", value_name = "FILE")]
     spec_draft_model: Option<PathBuf>,
     /// -hfd: the same with a model of the Hugging Face hub

@@ -68,7 +68,7 @@ fn models_of(paths: &[&str]) -> String {
 /// A head that drafts for a model.
 fn is_head(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    name.ends_with(".gguf") && ["dflash-", "eagle3-"].iter().any(|kind| name.contains(kind))
+    name.ends_with(".gguf") && ["dflash-", "dspark-", "eagle3-"].iter().any(|kind| name.contains(kind))
 }
 
 /// What of a repository is wanted.
@@ -96,7 +96,7 @@ pub fn choose<'a>(
             (Some(head), _) => return Ok(head),
             (None, Pick::Head) => {
                 return Err(Error::Hub(format!(
-                    "{repo}: it has no head to draft with (eagle3-*.gguf or dflash-*.gguf)"
+                    "{repo}: it has no head to draft with (eagle3-*.gguf, dflash-*.gguf or dspark-*.gguf)"
                 )));
             }
             (None, _) => {}

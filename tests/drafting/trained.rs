@@ -1,4 +1,4 @@
-//! Drafts of heads that others trained, EAGLE-3 and DFlash: what llama.cpp drafts with them, and texts that are exact whatever is drafted.
+//! Drafts of heads that others trained, EAGLE-3, DFlash and DSpark: what llama.cpp drafts with them, and texts that are exact whatever is drafted.
 
 use std::{
     path::{Path, PathBuf},
@@ -21,7 +21,15 @@ use crate::{
     running::{Always, drafted, fixed, greedy, plain, request, same, samplers, three_together},
 };
 
-const HEADS: [&str; 4] = ["eagle-shares-tables", "eagle-own-tables", "dflash-two-layers", "dflash-one-layer"];
+const HEADS: [&str; 7] = [
+    "eagle-shares-tables",
+    "eagle-own-tables",
+    "dflash-two-layers",
+    "dflash-one-layer",
+    "dspark-two-layers",
+    "dspark-one-layer",
+    "dspark-of-some-tokens",
+];
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/trained").join(name)
@@ -124,8 +132,9 @@ fn heads_draft_what_they_draft_in_llama_cpp() {
     let golden: Value =
         serde_json::from_str(&std::fs::read_to_string(golden("drafts.json")).unwrap()).unwrap();
     let prompt = ids(&golden["prompt"]);
-    for name in HEADS {
-        let expected = &golden["heads"][name];
+    // llama-server cannot read the last one yet.
+    for name in &HEADS[..6] {
+        let expected = &golden["heads"][*name];
         let text = ids(&expected["text"]);
         // With few tokens left it would draft less.
         let mut request = request(&prompt, text.len() + 10);
@@ -247,6 +256,58 @@ fn a_head_sees_long_prompts_whole() {
     }
 }
 
+/// The numbers of a tensor of floats.
+fn floats(gguf: &Gguf, name: &str) -> Vec<f32> {
+    let bytes = gguf.bytes(gguf.tensor(name).unwrap());
+    bytes.as_chunks::<4>().0.iter().map(|&x| f32::from_le_bytes(x)).collect()
+}
+
+/// By the formula: what a token adds to the logits behind it is its row of one matrix times the other.
+#[test]
+fn a_dspark_head_adds_a_row_of_a_product_to_its_logits() {
+    let prompt: Vec<u32> = (3..40).collect();
+    let tokens = [7, 300, 7, 42];
+    for name in ["dspark-two-layers", "dspark-of-some-tokens"] {
+        let whole = Gguf::open(&golden(&format!("{name}.gguf"))).unwrap();
+        let (of_token, to_logits) = (floats(&whole, "markov_w1.weight"), floats(&whole, "markov_w2.weight"));
+        let rank = of_token.len() / 512;
+        let drafted: Vec<usize> = match whole.tensor("d2t") {
+            None => (0..512).collect(),
+            Some(d2t) => {
+                let ids = whole.bytes(d2t).as_chunks::<8>().0;
+                ids.iter().map(|&id| i64::from_le_bytes(id) as usize).collect()
+            }
+        };
+        let logits = |gguf: &Gguf| {
+            let mut head = opened(gguf, &model(), 256).unwrap().proposer();
+            let mut context = small(&model(), 128);
+            let taps = head.reader().unwrap().layers(5);
+            context.decode(&Batch { taps, ..Batch::prompt(&prompt, 0, 0) }).unwrap();
+            let rows: Vec<&[f32]> = (0..prompt.len()).map(|i| context.taps(i)).collect();
+            head.reader().unwrap().see(Left { tokens: &prompt, pos: 0, rows: &rows });
+            head.apart().unwrap().begin(&prompt, tokens.len());
+            let mut found = Vec::new();
+            for token in tokens {
+                head.apart().unwrap().step(token, Want::Logits, &mut |scores| {
+                    let Scores::All(logits) = scores else { panic!("all logits were wanted") };
+                    found.push(logits.to_vec());
+                });
+            }
+            found
+        };
+        let nothing = vec![0; 4 * to_logits.len()];
+        let without = logits(&changed(name, None, Some(("markov_w2.weight", &nothing))));
+        for ((with, without), token) in std::iter::zip(logits(&whole), without).zip(tokens) {
+            let row = &of_token[token as usize * rank..][..rank];
+            for (to, &of) in to_logits.chunks_exact(rank).zip(&drafted) {
+                let added = to.iter().zip(row).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+                let found = f64::from(with[of]) - f64::from(without[of]);
+                assert!((found - added).abs() < 1e-4, "{name}: {found} for {added}");
+            }
+        }
+    }
+}
+
 /// A head with another key, or other bytes in a tensor.
 fn changed(name: &str, key: Option<(&str, gguf::Value)>, tensor: Option<(&str, &[u8])>) -> Gguf {
     let whole = Gguf::open(&golden(&format!("{name}.gguf"))).unwrap();
@@ -297,6 +358,9 @@ fn heads_that_cannot_be_are_one_line() {
     wrong(&dflash("dflash.attention.sliding_window", number(64)), &of, "windows");
     wrong(&dflash("dflash.hyper_connection_count", number(4)), &of, "hyper-connections");
     wrong(&dflash("dflash.hidden_activation", gguf::Value::String("relu".into())), &of, "silu or gelu");
+    let dspark = |key: &str, value: gguf::Value| changed("dspark-of-some-tokens", Some((key, value)), None);
+    wrong(&dspark("dflash.block_size", number(0)), &of, "between 1 and");
+    wrong(&dspark("dflash.sample_from_anchor", number(1)), &of, "sample_from_anchor");
     let head = changed("eagle-own-tables", None, None);
     // Rows of 288 numbers, and 2048 tokens.
     wrong(&head, &embedded_model(), "cannot draft for");

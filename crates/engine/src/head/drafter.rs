@@ -1,30 +1,22 @@
 //! A head at work: its matrices in 8 bits, packed for the machine, and one step after the other for one text.
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 use spec_run_kernels::{
-    matmul::{Acts, Mode, OutMatrix, OutStripe, Packed, Planes, QuantRows, Weight, matmul},
+    matmul::{Mode, Packed, Planes, QuantRows, Weight},
     ops::{Activate, Activation},
     simd::Isa,
 };
 
-use super::{Head, HeadShape, Part, Tables, Vocabulary, over_rms};
+use super::{
+    Head, HeadShape, Part, Tables, Vocabulary, over_rms,
+    products::{Together, product, products, quantize_row},
+};
 use crate::{
     Result,
     quant::{GgmlType, quantize},
     scores,
 };
-
-/// Rows of a matrix are shared out in pieces of so many.
-const ROW_GRAIN: usize = 32;
-
-/// Has a job done by some threads together; each is told which of how many it is.
-pub type Together<'t> = &'t mut dyn FnMut(&(dyn Fn(usize, usize) + Sync));
-
-/// Does it on this thread.
-pub fn alone(job: &(dyn Fn(usize, usize) + Sync)) {
-    job(0, 1);
-}
 
 /// What a step goes on from.
 #[derive(Clone, Copy, Debug)]
@@ -202,15 +194,7 @@ impl Drafter {
         rows.inputs.clear();
         rows.inputs.extend(out.iter().map(|x| x * head.scale));
         logits.resize(vocabulary.tokens().len(), 0.0);
-        let matrix = vocabulary.matrix();
-        if matrix.wants_quantized() {
-            quantize_row(head.isa, &rows.inputs, column);
-            products(head.isa, Mode::Store, logits, &[(&matrix, column)], together);
-        } else {
-            let acts = Acts::Float(&rows.inputs);
-            let isa = head.isa;
-            of_rows(Mode::Store, logits, together, &|stripe| matmul(isa, &matrix, acts, stripe));
-        }
+        product(head.isa, Mode::Store, logits, (&vocabulary.matrix(), &rows.inputs), column, together);
     }
 
     /// The logits of the last step.
@@ -249,36 +233,4 @@ pub fn read_taps(tables: &Tables, taps: &[f32], out: &mut [f32]) {
             over_rms(tap, out);
         }
     }
-}
-
-fn quantize_row(isa: Isa, row: &[f32], quantized: &mut QuantRows) {
-    quantized.resize(1, row.len());
-    quantized.quantize(isa, row);
-}
-
-/// Products of matrices with one column each; with [`Mode::Add`] all of them are added to `out`.
-fn products(isa: Isa, mode: Mode, out: &mut [f32], of: &[(&Weight, &QuantRows)], together: Together) {
-    of_rows(mode, out, together, &|stripe| {
-        of.iter().for_each(|(weight, column)| matmul(isa, weight, Acts::Quantized(column), stripe));
-    });
-}
-
-/// Makes all of `out`, whose rows are shared out to the threads.
-fn of_rows(mode: Mode, out: &mut [f32], together: Together, make: &(dyn Fn(&mut OutStripe) + Sync)) {
-    let rows = out.len();
-    let matrix = OutMatrix::new(out, rows, mode);
-    together(&|index, threads| {
-        let share = share(rows, index, threads);
-        if !share.is_empty() {
-            // SAFETY: shares have no row in common.
-            make(&mut unsafe { matrix.stripe(share) });
-        }
-    });
-}
-
-/// Which rows one of some threads makes.
-fn share(rows: usize, index: usize, threads: usize) -> Range<usize> {
-    let pieces = rows.div_ceil(ROW_GRAIN);
-    let bound = |index: usize| (pieces * index / threads * ROW_GRAIN).min(rows);
-    bound(index)..bound(index + 1)
 }

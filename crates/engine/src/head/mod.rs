@@ -12,13 +12,15 @@
 
 mod drafter;
 mod file;
+pub(crate) mod products;
 mod shape;
 mod tables;
 mod vocabulary;
 mod weights;
 
-pub use drafter::{Candidate, Drafter, Origin, PackedHead, Together, alone, read_taps};
+pub use drafter::{Candidate, Drafter, Origin, PackedHead, read_taps};
 pub use file::{Head, Made, beside, found_beside};
+pub use products::{Together, alone};
 pub use shape::{HeadShape, Part};
 pub use tables::Tables;
 pub use vocabulary::Vocabulary;

@@ -1,7 +1,7 @@
 //! Heads that others trained to draft for a model. A file has one by itself, and leaves out what the model has already.
 
 use super::Model;
-use crate::{Error, Gguf, Result, gguf::TensorInfo};
+use crate::{Error, Gguf, Result, gguf::TensorInfo, plan::WeightId};
 
 /// What such a head has to do with the model that it drafts for.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +23,26 @@ pub struct Block {
     pub size: usize,
     /// The token that stands for one which is not known yet.
     pub mask: u32,
+    /// The row of the text's last token gives the first token of the draft. Without, the first mask's row does.
+    pub from_last: bool,
+    /// What it adds to logits for the token in front of them.
+    pub markov: Option<Markov>,
+}
+
+/// Two matrices of a DSpark head. Their product has, for every pair of tokens, what the first adds to the second's logit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Markov {
+    /// `[tokens, rank]`
+    pub of_token: WeightId,
+    /// `[logits, rank]`
+    pub to_logits: WeightId,
+}
+
+impl Block {
+    /// The most tokens of a draft.
+    pub fn most_drafted(&self) -> usize {
+        self.size - usize::from(!self.from_last)
+    }
 }
 
 impl Model {

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 pub use builder::Builder;
 use builder::Built;
-pub use drafting::{Block, DraftsFor};
+pub use drafting::{Block, DraftsFor, Markov};
 pub use rope::{RopeChange, RopeScaling};
 pub use tail::Pooling;
 pub use tail::{Classifier, Dense, HeadActivation, Tail};

@@ -1,5 +1,5 @@
 //! A DFlash head drafts a block of tokens in one pass: the text's last token and masks behind it, by keys and values that are made of
-//! what full passes of the model left of the text.
+//! what full passes of the model left of the text. A DSpark head is one whose logits also depend on the token in front.
 
 use super::{
     Apart, Left, Passes, Proposer, RAM_SPEED, ReadsRows, Supply,
@@ -46,11 +46,15 @@ impl DflashProposer {
     /// The pass over the block, which begins with the text's last token.
     fn draft(&mut self, last: u32, want: Want) {
         self.store_late();
-        let tokens = std::iter::once(last).chain(std::iter::repeat_n(self.block.mask, self.most));
+        let Block { mask, from_last, .. } = self.block;
+        let masks = self.most - usize::from(from_last);
         let mut batch = Batch::new();
-        for (place, token) in (0..).zip(tokens) {
-            batch.push(token, self.next + place, self.text.seq, place > 0);
+        batch.push(last, self.next, self.text.seq, from_last);
+        for place in 1..=masks as u32 {
+            batch.push(mask, self.next + place, self.text.seq, true);
         }
+        // What is added to them may make any of them the best.
+        let want = if self.text.head.markov.is_some() { Want::Logits } else { want };
         let (said, most) = (&mut self.said, self.most);
         self.text.evaluate(&batch, want, |context| {
             said.extend((0..most).map(|place| match context.scores(place) {
@@ -95,16 +99,20 @@ impl Apart for DflashProposer {
     /// It has seen the text already.
     fn begin(&mut self, _text: &[u32], most: usize) {
         self.said.clear();
-        (self.asked, self.most) = (0, most.min(self.block.size.saturating_sub(1)));
+        (self.asked, self.most) = (0, most.min(self.block.most_drafted()));
     }
 
-    /// The first step is the pass; what it was given is in no later step.
+    /// The first step is the pass. A later one has of its token what a DSpark head adds for it.
     fn step(&mut self, token: u32, want: Want, look: &mut dyn FnMut(Scores)) -> bool {
-        if self.asked == 0 {
+        if self.asked == 0 && self.most > 0 {
             self.draft(token, want);
         }
         self.asked += 1;
-        let Some(said) = self.said.get(self.asked - 1) else { return false };
+        let Some(said) = self.said.get_mut(self.asked - 1) else { return false };
+        if let (Some(markov), PlaceScores::All(logits)) = (&self.text.head.markov, &mut *said) {
+            let context = &mut self.text.head.texts().context;
+            markov.add(token, logits, &mut |job| context.together(job));
+        }
         self.text.head.look(
             match said {
                 PlaceScores::All(logits) => Scores::All(logits),
@@ -122,7 +130,9 @@ impl Proposer for DflashProposer {
             context.bytes_read(None) as f64 / context.weights_read_speed().unwrap_or(RAM_SPEED)
         };
         // A draft is one pass, however long; about so many tokens of it are looked at.
-        let cost = seconds(&self.text.head.texts().context) / seconds(context) / 4.0;
+        let added = self.text.head.markov.as_ref().map_or(0.0, |markov| markov.bytes() as f64 / RAM_SPEED);
+        let of_pass = seconds(&self.text.head.texts().context) / 4.0;
+        let cost = (of_pass + added) / seconds(context);
         SourceInfo { name: "dflash".into(), kind: SourceKind::Head, cost, chance: 0.7, prefix: None }
     }
 

@@ -7,6 +7,7 @@ mod eagle;
 mod exits;
 mod head;
 mod kept;
+mod markov;
 mod mask;
 mod model;
 mod ngram;

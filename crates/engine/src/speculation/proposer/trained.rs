@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{DflashProposer, EagleProposer, Proposer};
+use super::{DflashProposer, EagleProposer, Proposer, markov::Markov};
 use crate::{
     Batch, Context, Error, Gguf, Model, Result,
     batch::{Row, SeqId},
@@ -27,6 +27,8 @@ pub(super) struct Trained {
     tokens: Option<Vec<u32>>,
     /// It drafts a block at once.
     pub block: Option<Block>,
+    /// What tokens of a block add to each other's logits.
+    pub markov: Option<Markov>,
     pub n_vocab: usize,
     texts: Mutex<Texts>,
 }
@@ -50,8 +52,9 @@ impl TrainedSource {
         }
         let of_model = model.drafts_for().expect("it is a head");
         let (taps, tokens, block) = (of_model.taps.clone(), of_model.tokens.clone(), of_model.block);
+        let markov = block.and_then(|block| block.markov).map(|markov| Markov::new(model.clone(), markov));
         let texts = Mutex::new(Texts { context, next: 0 });
-        Ok(TrainedSource(Arc::new(Trained { taps, tokens, block, n_vocab: of.n_vocab(), texts })))
+        Ok(TrainedSource(Arc::new(Trained { taps, tokens, block, markov, n_vocab: of.n_vocab(), texts })))
     }
 
     /// What drafts for one text.

@@ -1,10 +1,11 @@
 //! DFlash: a few layers that draft a block of tokens at once for another model. Their keys and values of the text are made of what some of
-//! that model's layers left of it; the block is the text's last token and masks, which see each other both ways.
+//! that model's layers left of it; the block is the text's last token and masks, which see each other both ways. A DSpark head adds to
+//! each token's logits what the token before makes of it.
 
 use crate::{
     Result,
     model::{
-        Block, Builder, DraftsFor,
+        Block, Builder, DraftsFor, Markov,
         blocks::{Decoder, HeadNorms, whole_norm},
         builder::Body,
     },
@@ -46,7 +47,10 @@ pub fn build(b: &mut Builder) -> Result<Body> {
     b.inject(Inject { reads: found, before, layers });
     let size = b.optional_size("block_size")?.unwrap_or(16);
     let mask = b.mask_token()?;
-    b.drafts_for(DraftsFor { taps, dim, tokens, block: Some(Block { size, mask }) });
+    let markov = markov(b)?;
+    let from_last = markov.is_some() && b.bool("sample_from_anchor")?.unwrap_or(true);
+    let block = Block { size, mask, from_last, markov };
+    b.drafts_for(DraftsFor { taps, dim, tokens, block: Some(block) });
     Ok(body)
 }
 
@@ -61,12 +65,25 @@ fn stored(b: &mut Builder, layer: &LayerOps) -> Vec<Op> {
     products.chain(store).collect()
 }
 
+/// What makes a DFlash head a DSpark head. How likely it says that a token is accepted is not read: that is learnt of its drafts.
+fn markov(b: &mut Builder) -> Result<Option<Markov>> {
+    const OF_TOKEN: &str = "markov_w1.weight";
+    if !b.has(OF_TOKEN) {
+        return Ok(None);
+    }
+    b.leave_out("conf_proj.weight");
+    b.leave_out("conf_proj.bias");
+    let rank = b.columns_of(OF_TOKEN)?;
+    Ok(Some(Markov {
+        of_token: b.matrix(OF_TOKEN, b.n_tokens(), rank)?,
+        to_logits: b.matrix("markov_w2.weight", b.dims.n_vocab, rank)?,
+    }))
+}
+
 /// Files of the same architecture that have more to them.
 fn refuse_others(b: &Builder) -> Result<()> {
     let has = |key: &str| Ok::<_, crate::Error>(b.u32(key)?.is_some_and(|n| n > 0));
-    let what = if b.has("markov_w1.weight") {
-        "a DSpark head, whose Markov part"
-    } else if b.has("selector_hidden.weight") {
+    let what = if b.has("selector_hidden.weight") {
         "a second DFlash, whose selector"
     } else if has("hyper_connection_count")? {
         "a head of DeepSeek-V4's kind, whose hyper-connections"

@@ -327,7 +327,7 @@ impl Decoder {
 
 /// `X = table[token] · scale`
 pub fn embed(b: &mut Builder, scale: f32) -> Result<Op> {
-    let table = b.matrix("token_embd.weight", b.dims.n_vocab, b.dims.dim)?;
+    let table = b.matrix("token_embd.weight", b.n_tokens(), b.dims.dim)?;
     Ok(Op::Embed { table, by: EmbedBy::Token, dst: Buf::X, scale, add: false })
 }
 

@@ -158,9 +158,18 @@ impl Builder<'_> {
 
     /// How many rows a tensor has, of which its layer's sizes follow.
     pub fn rows_of(&self, name: &str) -> Result<usize> {
+        self.side_of(name, 1)
+    }
+
+    /// How long the rows of a tensor are, of which other sizes follow.
+    pub fn columns_of(&self, name: &str) -> Result<usize> {
+        self.side_of(name, 0)
+    }
+
+    fn side_of(&self, name: &str, side: usize) -> Result<usize> {
         let tensor = self.find(name)?;
-        match tensor.shape.get(1).map(|&rows| usize::try_from(rows)) {
-            Some(Ok(rows)) if rows > 0 => Ok(rows),
+        match tensor.shape.get(side).map(|&size| usize::try_from(size)) {
+            Some(Ok(size)) if size > 0 => Ok(size),
             _ => Err(self.misshapen(&tensor, "a matrix")),
         }
     }

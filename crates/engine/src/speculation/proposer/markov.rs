@@ -1,0 +1,49 @@
+//! What a DSpark head adds to a DFlash head: each token's logits depend on the token in front of it too.
+
+use std::sync::Arc;
+
+use spec_run_kernels::{
+    matmul::{Mode, QuantRows, Weight},
+    simd::Isa,
+};
+
+use crate::{
+    Model,
+    head::{Together, products::product},
+    model,
+    quant::dequantize,
+};
+
+/// Two matrices of a head, as they lie in its file.
+pub struct Markov {
+    head: Arc<Model>,
+    matrices: model::Markov,
+    isa: Isa,
+}
+
+impl Markov {
+    /// Of a head.
+    pub fn new(head: Arc<Model>, matrices: model::Markov) -> Self {
+        Markov { head, matrices, isa: Isa::detect() }
+    }
+
+    /// Bytes that are read for a token.
+    pub fn bytes(&self) -> usize {
+        self.head.weight_bytes(self.matrices.to_logits).len()
+    }
+
+    /// Adds to logits what the token in front of them makes of each.
+    pub fn add(&self, token: u32, logits: &mut [f32], together: Together) {
+        let of_token = self.head.weight(self.matrices.of_token);
+        let row_bytes = of_token.row_bytes();
+        let row = &self.head.weight_bytes(self.matrices.of_token)[token as usize * row_bytes..][..row_bytes];
+        let mut column = vec![0.0; of_token.cols];
+        dequantize(of_token.ty(), row, &mut column);
+        column.iter_mut().for_each(|x| *x *= of_token.factor);
+        let to = self.head.weight(self.matrices.to_logits);
+        let matrix = Weight::new(to.ty(), self.head.weight_bytes(self.matrices.to_logits), to.rows, to.cols)
+            .times(to.factor);
+        let mut quantized = QuantRows::new();
+        product(self.isa, Mode::Add, logits, (&matrix, &column), &mut quantized, together);
+    }
+}
