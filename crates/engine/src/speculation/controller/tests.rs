@@ -7,6 +7,11 @@ fn sources() -> [SourceInfo; 1] {
 
 /// Rounds of one text, in which drafts are never right; gives how many there were.
 fn drafts_in_vain(policy: &mut Controller, rounds: usize) -> usize {
+    drafts_of(policy, rounds, false)
+}
+
+/// Rounds of one text, in which drafts are always right or never; gives how many there were.
+fn drafts_of(policy: &mut Controller, rounds: usize, right: bool) -> usize {
     let drafted = [Drafted { confidence: 0.8 }];
     let mut drafts = 0;
     for _ in 0..rounds {
@@ -17,7 +22,7 @@ fn drafts_in_vain(policy: &mut Controller, rounds: usize) -> usize {
             source: (k > 0).then_some(0),
             drafted: &drafted[..k],
             draft_steps: k,
-            accepted: 0,
+            accepted: if right { k } else { 0 },
             others: &[],
             other: None,
             from_layer: 0,
@@ -44,6 +49,20 @@ fn what_one_text_learnt_to_its_cost_another_need_not() {
     let may_be_lost = START + INCOME * 240.0;
     assert!(0.5 * drafts.iter().sum::<usize>() as f64 <= may_be_lost, "{drafts:?}");
     assert!(engine.balance() >= 0.0);
+}
+
+#[test]
+fn what_earlier_runs_have_shown_counts_from_the_first_token() {
+    let first_choice = |right| {
+        let mut earlier = Controller::new(Costs::frozen(&sources()), Memory::new());
+        earlier.start(&sources());
+        assert!(drafts_of(&mut earlier, 60, right) > 3);
+        let mut policy = Controller::new(Costs::frozen(&sources()), earlier.memory());
+        policy.start(&sources());
+        policy.choose(&[Offer { source: 0, most: 1, ready: None, guide: None }])
+    };
+    assert_eq!(first_choice(true), RoundChoice::Draft { source: 0, most: 1 });
+    assert_eq!(first_choice(false), RoundChoice::Plain);
 }
 
 #[test]
