@@ -27,8 +27,7 @@ pub struct Start {
     pub strength: f32,
 }
 
-/// Of some texts. The last of them choose the strength, and nothing is fitted to other texts that were asked for in the same way: these
-/// say much the same, and would have the weakest ridge look best.
+/// Of some texts; the last of them choose the strength.
 pub fn start(
     store: &Store,
     tables: &Tables,
@@ -45,7 +44,6 @@ pub fn start(
         chosen_by += store.texts()[texts[texts.len() - choosing]].rows();
     }
     let (fitted, choosing) = texts.split_at(if texts.len() > 1 { texts.len() - choosing } else { 1 });
-    let fitted = &unlike(store, fitted, choosing)[..];
     let choosing = Rows::of(store, tables, if choosing.is_empty() { fitted } else { choosing }, None)?;
     let columns = inputs + dim;
     let most_rows = (MOST_PRODUCTS / (columns * columns) as f64) as usize;
@@ -84,26 +82,6 @@ pub fn start(
     let (_, mut start) = best.expect("there are strengths");
     add_again(store, tables, fitted, &mut start)?;
     Ok(start)
-}
-
-/// Those of some texts whose prompts are not among the others', whatever was added to them; all of them if none is left.
-fn unlike(store: &Store, texts: &[usize], others: &[usize]) -> Vec<usize> {
-    let prompt = |text: usize| &store.texts()[text].prompt[..];
-    let end = common_end(texts.iter().chain(others).map(|&text| prompt(text)));
-    let question = |text: usize| &prompt(text)[..prompt(text).len() - end];
-    let same = |a: &[u32], b: &[u32]| a.starts_with(b) || b.starts_with(a);
-    let is_unlike = |&&text: &&usize| !others.iter().any(|&other| same(question(text), question(other)));
-    let left: Vec<usize> = texts.iter().filter(is_unlike).copied().collect();
-    if left.is_empty() { texts.to_vec() } else { left }
-}
-
-/// How many tokens all of them end with.
-fn common_end<'p>(mut prompts: impl Iterator<Item = &'p [u32]>) -> usize {
-    let first = prompts.next().unwrap_or_default();
-    prompts.fold(first.len(), |end, prompt| {
-        let same = std::iter::zip(prompt.iter().rev(), first.iter().rev()).take_while(|(a, b)| a == b);
-        end.min(same.count())
-    })
 }
 
 /// The first of the texts, as far as their rows count, and the mean square of their final states.
@@ -189,18 +167,4 @@ fn add_again(store: &Store, tables: &Tables, texts: &[usize], start: &mut Start)
     start.weights.part_mut(Part::Again).copy_from_slice(&map.weights);
     start.weights.part_mut(Part::AgainBias).copy_from_slice(&map.bias);
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prompts_end_alike_as_far_as_all_of_them_do() {
-        let end = |prompts: &[&[u32]]| common_end(prompts.iter().copied());
-        assert_eq!(end(&[&[1, 5, 8, 9], &[2, 8, 9], &[8, 8, 9]]), 2);
-        assert_eq!(end(&[&[1, 2], &[1, 2], &[2]]), 1);
-        assert_eq!(end(&[&[1, 2], &[3, 4]]), 0);
-        assert_eq!(end(&[]), 0);
-    }
 }

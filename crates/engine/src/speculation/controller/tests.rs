@@ -65,6 +65,40 @@ fn what_earlier_runs_have_shown_counts_from_the_first_token() {
     assert_eq!(first_choice(false), RoundChoice::Plain);
 }
 
+/// As where the model's low bits are far away and its high bits near: a row costs little, and a draft step too.
+#[test]
+fn drafts_go_deep_where_steps_and_rows_are_cheap() {
+    let rows: Vec<f64> = (0..MOST_ROWS).map(|n| 1.0 + 0.005 * n as f64).collect();
+    let sources = [SourceInfo::mask("high bits", 0.02)];
+    let mut policy = Controller::new(Costs::recalled(&sources, &rows, &[Some(0.02)]), Memory::new());
+    policy.start(&sources);
+    let drafted = [Drafted { confidence: 0.99 }; 48];
+    let mut deepest = 0;
+    for _ in 0..40 {
+        let choice = policy.choose(&[Offer { source: 0, most: 64, ready: None, guide: None }]);
+        let k = match choice {
+            RoundChoice::Draft { most, .. } => {
+                (1..most).take_while(|&n| policy.draft_more(0, &drafted[..n], false)).count() + 1
+            }
+            RoundChoice::Plain => 0,
+        };
+        deepest = deepest.max(k);
+        policy.record(&Round {
+            source: (k > 0).then_some(0),
+            drafted: &drafted[..k],
+            draft_steps: k,
+            accepted: k,
+            others: &[],
+            other: None,
+            from_layer: 0,
+            draft_seconds: 0.02 * k as f64,
+            verify_seconds: 1.0 + 0.005 * k as f64,
+            other_seconds: 0.0,
+        });
+    }
+    assert_eq!(deepest, MOST_ROWS - 1);
+}
+
 #[test]
 fn a_source_that_lost_is_made_ready_again_before_it_is_asked() {
     let mut policy = Controller::new(Costs::frozen(&sources()), Memory::new());
