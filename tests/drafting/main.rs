@@ -10,6 +10,7 @@ mod controller;
 mod costs_measure;
 mod draft_model;
 
+mod far_weights;
 #[cfg(feature = "fit")]
 mod fit;
 mod guided;

@@ -110,6 +110,11 @@ impl Context {
         })
     }
 
+    /// The same with something around the backend that runs its passes: what counts them, or waits as a slower machine would.
+    pub fn around_backend(self, around: impl FnOnce(Box<dyn Backend>) -> Box<dyn Backend>) -> Self {
+        Context { backend: around(self.backend), ..self }
+    }
+
     /// The model.
     pub fn model(&self) -> &Arc<Model> {
         &self.model
