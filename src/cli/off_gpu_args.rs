@@ -8,7 +8,7 @@ use regex::{Regex, RegexBuilder};
 use super::output::detail;
 use crate::{
     Error, Model, Result,
-    plan::{Op, Unit, UnitSet},
+    plan::{PlanOp, Unit, UnitSet},
 };
 
 /// The only name that has a meaning behind a pattern.
@@ -62,7 +62,7 @@ impl OffGpuArgs {
         if !self.cpu_moe && first == 0 && patterns.is_empty() {
             return Ok(None);
         }
-        let units: Vec<(Unit, Vec<&Op>)> = model.plan.units().collect();
+        let units: Vec<(Unit, Vec<PlanOp>)> = model.plan.units().collect();
         let has_experts = units.iter().any(|(unit, _)| matches!(unit, Unit::Experts(_)));
         let mut notes = Vec::new();
         if !has_experts && (self.cpu_moe || first > 0) {
@@ -95,8 +95,8 @@ impl OffGpuArgs {
 }
 
 /// Whether a pattern finds the matrices of a unit, which go together; vectors go with them.
-fn finds(pattern: &Regex, unit: Unit, ops: &[&Op], model: &Model) -> Result<bool> {
-    let of_op = |op: &&Op| {
+fn finds(pattern: &Regex, unit: Unit, ops: &[PlanOp], model: &Model) -> Result<bool> {
+    let of_op = |op: &PlanOp| {
         let operands = model.plan.operands(op);
         operands.all_matrices().map(|(id, _)| id).chain(operands.table).collect::<Vec<_>>()
     };

@@ -4,7 +4,7 @@
 use super::cpu::{matmul::Packed, simd::Isa};
 use crate::{
     Model,
-    plan::{Buf, BufSet, Op, Unit, UnitSet, WeightId},
+    plan::{Buf, BufSet, Op, PlanOp, Unit, UnitSet, WeightId},
 };
 
 /// A product of a GPU that holds the high planes, and what the CPU makes before it.
@@ -23,7 +23,7 @@ pub struct LowProduct {
 /// The matrices of a unit's operations that can lie by planes: those whose rows the unit makes itself, right before, so
 /// that they are on the GPU when the CPU needs them. Layers whose sublayers share operations, or that have experts, go to
 /// and fro otherwise.
-pub fn of_unit(model: &Model, unit: Unit, ops: &[&Op]) -> Vec<WeightId> {
+pub fn of_unit(model: &Model, unit: Unit, ops: &[PlanOp]) -> Vec<WeightId> {
     let layer = unit.layer().map(|layer| &model.plan.layers[layer]);
     if layer.is_none_or(|layer| !layer.shared.is_empty() || layer.mlp.iter().any(Op::is_of_experts)) {
         return Vec::new();
@@ -33,7 +33,7 @@ pub fn of_unit(model: &Model, unit: Unit, ops: &[&Op]) -> Vec<WeightId> {
     for op in ops {
         let operands = model.plan.operands(op);
         let types: Vec<_> = operands.matrices().map(|(id, _)| model.weight(id).ty()).collect();
-        let is_product = matches!(op, Op::MatMul { .. } | Op::Gate { .. });
+        let is_product = matches!(op.op, Op::MatMul { .. } | Op::Gate { .. });
         // A gate and its up matrix are one product, or two with one way to the CPU between them.
         let are_apart = types.iter().all(|&ty| Packed::has_low_plane(ty) && ty == types[0]);
         if is_product && are_apart && operands.matrices().all(|(_, src)| made.contains(src)) {
@@ -45,7 +45,7 @@ pub fn of_unit(model: &Model, unit: Unit, ops: &[&Op]) -> Vec<WeightId> {
 }
 
 /// How many products of these matrices, in a unit's order, the CPU has a part of: a type's with the same rows are one.
-pub fn products(model: &Model, ops: &[&Op], matrices: &[WeightId]) -> usize {
+pub fn products(model: &Model, ops: &[PlanOp], matrices: &[WeightId]) -> usize {
     let operands = ops.iter().flat_map(|op| model.plan.operands(op).matrices());
     let apart = operands.filter(|(id, _)| matrices.contains(id));
     let mut products: Vec<_> = apart.map(|(id, src)| (src, model.weight(id).ty())).collect();

@@ -91,7 +91,7 @@ use spec_run_model::{Model, model, plan};
 pub fn converted(model: &Model, held: &UnitSet) -> Vec<String> {
     let ops = held.ops(&model.plan).into_iter().flatten();
     let mut types: Vec<_> =
-        ops.flat_map(|op| model.plan.operands(op).weights()).map(|id| model.weight(id).ty()).collect();
+        ops.flat_map(|op| model.plan.operands(&op).weights()).map(|id| model.weight(id).ty()).collect();
     types.sort_unstable_by_key(|ty| *ty as u32);
     types.dedup();
     types
@@ -288,7 +288,7 @@ impl GpuBackend {
         let mut list = Recorder::new(gpu, pipelines, None).listing();
         ops.record(&mut list, &model.plan, (steps, rows), Borders::NONE, |_, _| ())?;
         let Some(head) = steps.iter().find(|s| s.unit == Unit::Head) else { return Ok(()) };
-        ops.record_head(&mut list, head.op, 0, rows.outputs.len().min(OUTPUTS_AT_ONCE))?;
+        ops.record_head(&mut list, head, 0, rows.outputs.len().min(OUTPUTS_AT_ONCE))?;
         if let (Output::Top { k, .. }, Some(picker)) = (output, picker) {
             picker.record(&mut list, *k, 1)?;
         }
@@ -328,7 +328,7 @@ impl GpuBackend {
             match output {
                 Output::Logits(out) => {
                     for (piece, out) in out.chunks_mut(OUTPUTS_AT_ONCE * dims.n_vocab).enumerate() {
-                        ops.record_head(&mut recorder, head.op, piece, out.len() / dims.n_vocab)?;
+                        ops.record_head(&mut recorder, head, piece, out.len() / dims.n_vocab)?;
                         way_out.read(&mut recorder, &[(logits, size_of_val(out) as u64)], |bytes| {
                             bytemuck::cast_slice_mut(out).copy_from_slice(bytes);
                         })?;
@@ -337,7 +337,7 @@ impl GpuBackend {
                 Output::Top { k, rows } => {
                     let picker = picker.as_ref().expect("asked for only where there is one");
                     for (piece, out) in rows.chunks_mut(OUTPUTS_AT_ONCE).enumerate() {
-                        ops.record_head(&mut recorder, head.op, piece, out.len())?;
+                        ops.record_head(&mut recorder, head, piece, out.len())?;
                         picker.record(&mut recorder, k, out.len())?;
                         let bytes = out.len() as u64 * pick::row_bytes(k);
                         let take = |bytes: &[u8]| pick::take(bytes, k, out);

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Result,
     backend::{Output, Rows, Taps, Traffic},
-    plan::{Buf, Op, Plan, Step, Unit},
+    plan::{Buf, Op, OpId, Plan, Step, Unit},
 };
 
 /// Passes over more rows are not often followed by others like them.
@@ -38,8 +38,7 @@ pub struct Shape {
 
 #[derive(PartialEq)]
 struct StepShape {
-    /// The operation by where it stands in the plan.
-    op: usize,
+    op: OpId,
     slot: usize,
     coarse: bool,
     experts: Option<usize>,
@@ -57,7 +56,7 @@ impl StepShape {
             _ => 0,
         };
         StepShape {
-            op: std::ptr::from_ref(step.op) as usize,
+            op: step.id,
             slot: step.slot,
             coarse: step.coarse,
             experts: step.experts,
@@ -124,7 +123,7 @@ impl GpuBackend {
         shape.generation = self.rows.lists.generation;
         let tap_bytes = self.tap_bytes(rows);
         let GpuBackend { model, gpu, pipelines, work, ops, picker, readable, prepared, .. } = self;
-        let head = steps.last().expect("the head").op;
+        let head = steps.last().expect("the head");
         let (from, bytes) = match (&output, &*picker) {
             (Output::Top { k, rows }, Some(picker)) => {
                 (&picker.best, rows.len() as u64 * pick::row_bytes(*k))

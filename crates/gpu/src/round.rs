@@ -18,7 +18,7 @@ use crate::{
     Result,
     backend::{ChainPass, Chained, Traffic},
     kv::KvLayout,
-    plan::{Op, Plan, Step, Unit, WeightId},
+    plan::{Plan, Step, Unit, WeightId},
     scores::Top,
 };
 
@@ -155,10 +155,10 @@ impl GpuBackend {
 }
 
 /// A pass with outputs ends with the head.
-fn head<'a>(link: &ChainPass<'a>) -> &'a Op {
+fn head<'a, 'p>(link: &'a ChainPass<'p>) -> &'a Step<'p> {
     let last = link.steps.last().expect("a pass has steps");
     debug_assert!(last.unit == Unit::Head);
-    last.op
+    last
 }
 
 /// The share of the time after the second stamp; `None` if the times make no sense.

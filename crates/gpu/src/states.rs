@@ -82,7 +82,7 @@ impl StateStore {
     pub fn new(gpu: &Gpu, plan: &Plan, held: &UnitSet, slabs: usize, max_rows: usize) -> Result<Self> {
         let mut made: Vec<_> = plan.mixers.iter().map(|_| None).collect();
         for op in held.ops(plan).into_iter().flatten() {
-            let &Op::Convolve(id) = op else { continue };
+            let Op::Convolve(id) = *op else { continue };
             let bytes = 4 * (slabs * Slab::of(plan.mixer(id)).len) as u64;
             if bytes > gpu.binding_bytes() {
                 return Err(too_large(gpu, "a layer's states", bytes, "`sequences`"));

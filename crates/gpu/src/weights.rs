@@ -14,7 +14,9 @@ use super::{
 use crate::{
     Model, Result,
     backend::planes::LowProduct,
-    plan::{Activation, Buf, Conv, Linear, MoeId, Norm, NormKind, Op, Scan, ScanKind, UnitSet, WeightId},
+    plan::{
+        Activation, Buf, Conv, Linear, MoeId, Norm, NormKind, Op, PlanOp, Scan, ScanKind, UnitSet, WeightId,
+    },
 };
 
 /// What every binding's offset is a multiple of.
@@ -68,7 +70,7 @@ pub enum Apart {
 }
 
 /// What the operations of one sublayer become. `by_planes`: the weights of which only the high plane is here.
-pub fn join(model: &Model, layout: &Layout, ops: &[&Op], by_planes: &[bool]) -> Vec<Joined> {
+pub fn join(model: &Model, layout: &Layout, ops: &[PlanOp], by_planes: &[bool]) -> Vec<Joined> {
     let format = |id: WeightId| {
         let ty = model.weight(id).ty();
         let high = Format::of_high_plane(ty).filter(|_| by_planes[id.0 as usize]);
@@ -77,7 +79,7 @@ pub fn join(model: &Model, layout: &Layout, ops: &[&Op], by_planes: &[bool]) -> 
     let mut out: Vec<Joined> = Vec::new();
     // The rows that the last product read, and where it went.
     let mut last = None;
-    for &op in ops {
+    for op in ops {
         let one = |Linear { weight, bias }: Linear, mode, src, to| Joined {
             weights: vec![weight],
             biases: vec![(bias, model.weight(weight).rows)],
@@ -99,7 +101,7 @@ pub fn join(model: &Model, layout: &Layout, ops: &[&Op], by_planes: &[bool]) -> 
                 ..whole
             }
         };
-        let this = match *op {
+        let this = match *op.op {
             Op::MatMul { weight, bias, src, dst, add } => {
                 let follows = |(last_src, last_dst)| last_src == src && layout.adjoin(last_dst, dst);
                 match out.last_mut() {
@@ -533,7 +535,7 @@ fn biases(model: &Model, joined: &Joined) -> Vec<f32> {
 }
 
 /// Tables of which rows are taken, as matrices.
-fn tables<'a>(model: &'a Model, ops: &'a [&Op]) -> impl Iterator<Item = Joined> + 'a {
+fn tables<'a>(model: &'a Model, ops: &'a [PlanOp]) -> impl Iterator<Item = Joined> + 'a {
     let tables = ops.iter().filter_map(|op| model.plan.operands(op).table);
     tables.map(|table| Joined {
         weights: vec![table],

@@ -51,7 +51,7 @@ impl HybridBackend {
         let mut device_of = vec![gpus.len(); model.weights.len()];
         for (i, part) in gpus.iter().enumerate() {
             for op in part.held.ops(&model.plan).into_iter().flatten() {
-                model.plan.operands(op).weights().for_each(|id| device_of[id.0 as usize] = i);
+                model.plan.operands(&op).weights().for_each(|id| device_of[id.0 as usize] = i);
             }
         }
         let low_products = gpus.iter_mut().flat_map(|part| mem::take(&mut part.low_products));

@@ -14,7 +14,7 @@ use crate::{
     placement::{
         self, Basis, Budgets, ByPlanes, Place, Placement, PlacementRequest, Room, Sizes, UnitSize, mib,
     },
-    plan::{Op, Unit, UnitSet, WeightId},
+    plan::{Op, PlanOp, Unit, UnitSet, WeightId},
 };
 
 /// Rows at once are halved down to this where buffers for them would take too much of a small GPU.
@@ -294,14 +294,14 @@ impl Sizes for ModelSizes<'_> {
         gpus().op_bytes(self.model, op)
     }
 
-    fn by_planes(&self, unit: Unit, ops: &[&Op]) -> Option<ByPlanes> {
+    fn by_planes(&self, unit: Unit, ops: &[PlanOp]) -> Option<ByPlanes> {
         let model = self.model;
         let matrices = planes::of_unit(model, unit, ops);
         let read_of = |id| match matrices.contains(&id) {
             true => gpus().high_plane_bytes(model, id),
             false => self.on_gpu(id, false),
         };
-        let read = |op: &&Op| model.bytes_read(op, None, read_of);
+        let read = |op: &PlanOp| model.bytes_read(op, None, read_of);
         (!matrices.is_empty()).then(|| ByPlanes {
             gpu_bytes: ops.iter().map(|op| gpus().op_bytes(model, op)).sum::<u64>()
                 - matrices.iter().map(|&id| gpus().saved_by_planes(model, id)).sum::<u64>(),

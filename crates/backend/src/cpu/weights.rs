@@ -37,7 +37,7 @@ impl Weights {
         };
         if planes.is_some() {
             let ops = held.ops(&model.plan).into_iter().flatten();
-            let matrices = ops.flat_map(|op| model.plan.operands(op).all_matrices());
+            let matrices = ops.flat_map(|op| model.plan.operands(&op).all_matrices());
             weights.waiting =
                 matrices.map(|(id, _)| id).filter(|&id| Packed::knows(model.weight(id).ty())).collect();
             let bytes = weights.waiting.iter().map(|&id| weights.packed_bytes(model, id, false) as usize);
@@ -102,7 +102,7 @@ impl Weights {
     pub fn left_in_file(&self, model: &Model, held: &UnitSet) -> Vec<bool> {
         let mut left: Vec<bool> = self.packed.iter().map(Option::is_none).collect();
         for op in held.ops(&model.plan).into_iter().flatten() {
-            model.plan.operands(op).weights().for_each(|id| left[id.0 as usize] = false);
+            model.plan.operands(&op).weights().for_each(|id| left[id.0 as usize] = false);
         }
         left
     }

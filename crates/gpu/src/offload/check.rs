@@ -61,7 +61,7 @@ fn one_of_each_type(
     isa: Isa,
 ) -> Result<Vec<Packed>> {
     let ops = in_ram.ops(&model.plan).into_iter().flatten();
-    let ids = ops.flat_map(|op| model.plan.operands(op).products().map(|(id, _)| id));
+    let ids = ops.flat_map(|op| model.plan.operands(&op).products().map(|(id, _)| id));
     let ids = ids.filter(|&id| Packed::knows(model.weight(id).ty()));
     let firsts: BTreeMap<u32, _> = ids.map(|id| (model.weight(id).ty() as u32, id)).collect();
     let packed = firsts.into_values().map(|id| {

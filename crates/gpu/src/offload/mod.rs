@@ -70,7 +70,7 @@ impl Sizes {
         let ops = units.ops(&model.plan).into_iter().flatten();
         // The first of what is multiplied in one go, and how many there are.
         let matrices = ops.flat_map(|op| {
-            let operands = model.plan.operands(op);
+            let operands = model.plan.operands(&op);
             let experts = operands.experts().map(|experts| (experts.first, experts.choice.of));
             operands.matrices().map(|(id, _)| (id, 1)).chain(experts)
         });

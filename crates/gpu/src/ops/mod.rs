@@ -36,7 +36,7 @@ use super::{
 use crate::{
     Model, Result,
     backend::Rows,
-    plan::{AttnId, Buf, BufSet, MixerId, MoeId, Op, Plan, Step, UnitSet, WeightId},
+    plan::{AttnId, Buf, BufSet, MixerId, MoeId, Op, OpId, Plan, PlanOp, Step, UnitSet, WeightId},
 };
 
 /// A kernel that takes each row by itself, in so many workgroups.
@@ -58,16 +58,6 @@ impl RowStep {
 /// Bindings that the matrices of a layer's experts come to at most, with a margin.
 const EXPERT_PARTS: usize = 16;
 
-/// An operation, by where it stands in the plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct At(usize);
-
-impl At {
-    fn of(op: &Op) -> Self {
-        At(std::ptr::from_ref(op) as usize)
-    }
-}
-
 pub struct Ops {
     pub params: Params,
     /// So many rows at a time can have long contexts split.
@@ -79,7 +69,7 @@ pub struct Ops {
     /// How norms prepare rows for products.
     arith: Arith,
     /// Operations on each row by itself; those of the head are the norms of each piece of a batch's outputs.
-    on_rows: HashMap<At, Vec<RowStep>>,
+    on_rows: HashMap<OpId, Vec<RowStep>>,
     /// Norms that leave their scale to products.
     unscaled: DeferredNorm,
     /// By the first of the weights that are joined.
@@ -90,7 +80,7 @@ pub struct Ops {
     choices: HashMap<(MoeId, usize), RowStep>,
     experts: HashMap<(MoeId, usize), Experts>,
     expert_matrices: HashMap<MoeId, Vec<Joined>>,
-    per_head: HashMap<At, PerHead>,
+    per_head: HashMap<OpId, PerHead>,
     mixers: HashMap<MixerId, Mixer>,
     /// What becomes of logits, where they are not left as they are.
     cap: Option<RowStep>,
@@ -252,15 +242,15 @@ impl Ops {
     }
 
     /// An operation that is made at load by itself: attention is made by `prepare`, and products are joined.
-    fn make(&mut self, stage: &Stage, op: &Op) {
+    fn make(&mut self, stage: &Stage, PlanOp { id: op_id, op }: PlanOp) {
         // What sublayers share is among the operations of both.
-        if self.on_rows.contains_key(&At::of(op)) || self.per_head.contains_key(&At::of(op)) {
+        if self.on_rows.contains_key(&op_id) || self.per_head.contains_key(&op_id) {
             return;
         }
         let steps = match *op {
             Op::Embed { table, by, dst, scale, add } => self.embed(stage, table, by, dst, (scale, add)),
             // Bound when the product before it is known.
-            Op::Norm { .. } if self.unscaled.has(op) => return,
+            Op::Norm { .. } if self.unscaled.has(op_id) => return,
             Op::Norm { norm, group, src, dst, add } => {
                 vec![self.norm(stage, op, &norm, (group, src, dst, add), None)]
             }
@@ -279,7 +269,7 @@ impl Ops {
                 let rows = (0, Buf::X, Buf::H, false);
                 lists.map(|list_at| self.norm(stage, op, &norm, rows, Some(list_at))).collect()
             }
-            Op::PerHead { .. } => return self.add_per_head(stage, op),
+            Op::PerHead { .. } => return self.add_per_head(stage, PlanOp { id: op_id, op }),
             // With its scan.
             Op::Convolve(id) => return self.add_mixer(stage, id),
             Op::MatMul { .. }
@@ -292,7 +282,7 @@ impl Ops {
             | Op::Scan(_)
             | Op::ExpertsSum(_) => return,
         };
-        self.on_rows.insert(At::of(op), steps);
+        self.on_rows.insert(op_id, steps);
     }
 
     /// Makes what the steps need and do not have yet, before anything is recorded.
@@ -359,11 +349,11 @@ impl Ops {
                 continue;
             }
             match *step.op {
-                Op::Norm { .. } if self.unscaled.has(step.op) => {
-                    let is_done = normed.take() == Some(At::of(step.op));
+                Op::Norm { .. } if self.unscaled.has(step.id) => {
+                    let is_done = normed.take() == Some(step.id);
                     let is_made_anew = |later: &Step| plan.operands(later.op).writes.contains(Buf::H);
                     let leaves = leaves.contains(Buf::H) && !steps[i + 1..].iter().any(is_made_anew);
-                    self.norm_unscaled(recorder, step.op, n, (is_done, leaves))?;
+                    self.norm_unscaled(recorder, step.id, n, (is_done, leaves))?;
                     ready.add(Buf::H);
                 }
                 Op::Embed { .. }
@@ -373,18 +363,12 @@ impl Ops {
                 | Op::Take { .. }
                 | Op::Scale { .. }
                 | Op::Weigh { .. } => {
-                    for made in &self.on_rows[&At::of(step.op)] {
+                    for made in &self.on_rows[&step.id] {
                         self.on_row(recorder, made, n, &mut ready)?;
                     }
                 }
                 Op::PerHead { .. } => {
-                    self.multiply_heads(
-                        recorder,
-                        &self.per_head[&At::of(step.op)],
-                        n,
-                        step.coarse,
-                        &mut ready,
-                    )?;
+                    self.multiply_heads(recorder, &self.per_head[&step.id], n, step.coarse, &mut ready)?;
                 }
                 Op::MatMul { weight, .. } => {
                     let matmul = &self.matmuls[&weight];
@@ -443,10 +427,16 @@ impl Ops {
     }
 
     /// The logits of piece `piece` of the outputs, `count` rows of it.
-    pub fn record_head(&self, recorder: &mut Recorder, op: &Op, piece: usize, count: usize) -> Result<()> {
-        let Op::Head { weight, .. } = *op else { unreachable!("only the head makes logits") };
+    pub fn record_head(
+        &self,
+        recorder: &mut Recorder,
+        head: &Step,
+        piece: usize,
+        count: usize,
+    ) -> Result<()> {
+        let Op::Head { weight, .. } = *head.op else { unreachable!("only the head makes logits") };
         let mut ready = Ready::default();
-        self.on_row(recorder, &self.on_rows[&At::of(op)][piece], count, &mut ready)?;
+        self.on_row(recorder, &self.on_rows[&head.id][piece], count, &mut ready)?;
         self.matmul(recorder, &self.matmuls[&weight], count, (false, false), &mut ready)?;
         if let Some(cap) = &self.cap {
             cap.record(recorder, count)?;

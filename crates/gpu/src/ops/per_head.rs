@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Result,
-    plan::{Buf, Op},
+    plan::{Buf, Op, PlanOp},
 };
 
 pub struct PerHead {
@@ -38,7 +38,7 @@ pub struct PerHead {
 }
 
 impl Ops {
-    pub(super) fn add_per_head(&mut self, stage: &Stage, op: &Op) {
+    pub(super) fn add_per_head(&mut self, stage: &Stage, PlanOp { id, op }: PlanOp) {
         let Op::PerHead { first, heads, src, from, dst, to } = *op else { return };
         let matrix = &stage.weights.matrices[&first];
         let (rows, cols) = (matrix.rows / heads, stage.model.weight(first).cols);
@@ -101,7 +101,7 @@ impl Ops {
             coarse_bytes: matrix.bytes() - matrix.low_bytes(),
             parts,
         };
-        self.per_head.insert(super::At::of(op), product);
+        self.per_head.insert(id, product);
     }
 
     pub(super) fn multiply_heads(

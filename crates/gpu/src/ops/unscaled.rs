@@ -14,12 +14,12 @@ use super::{
         variants::Arith,
         weights::{Numbers, plain_norm},
     },
-    At, Binding, Ops, Ready, RowStep, Stage, in_two,
+    Binding, Ops, Ready, RowStep, Stage, in_two,
     products::Matmul,
 };
 use crate::{
     Result,
-    plan::{Buf, Norm, Op, Step, UnitSet, WeightId},
+    plan::{Buf, Norm, Op, OpId, OpList, PlanOp, Step, UnitSet, WeightId},
 };
 
 /// Blocks in a row that the kernel of many rows has room for.
@@ -28,7 +28,7 @@ const MOST_BLOCKS: usize = 1024;
 /// Which norms these are, and what has to do with them.
 #[derive(Default)]
 pub struct DeferredNorm {
-    norms: HashMap<At, Folded>,
+    norms: HashMap<OpId, Folded>,
     /// Products that multiply their sums by the scale.
     readers: HashSet<WeightId>,
 }
@@ -54,8 +54,13 @@ impl DeferredNorm {
         let arith = gpu.variants.arith;
         let arith_of = |id: WeightId| Format::of(model.weight(id).ty()).map(|format| arith.of(format));
         let scales = |id: WeightId| arith_of(id) == Some(arith);
-        let lists = plan.layers.iter().flat_map(|layer| [&layer.shared, &layer.attn, &layer.mlp]);
-        let lists: Vec<&Vec<Op>> = lists.filter(|ops| !ops.is_empty()).collect();
+        let lists = plan.layers.iter().enumerate().flat_map(|(l, layer)| {
+            std::iter::zip(OpList::of_layer(l), [&layer.shared, &layer.attn, &layer.mlp])
+        });
+        let lists: Vec<Vec<PlanOp>> = lists
+            .map(|(list, ops)| list.number(ops).collect())
+            .filter(|ops: &Vec<_>| !ops.is_empty())
+            .collect();
         let blocks = plan.width(Buf::X) / BLOCK;
         let has_room = plan.width(Buf::X).is_multiple_of(BLOCK) && blocks <= MOST_BLOCKS;
         if gpu.norms_apart || !has_room || plan.carried().contains(Buf::H) || plan.inject.is_some() {
@@ -63,8 +68,8 @@ impl DeferredNorm {
         }
         for pair in lists.windows(2) {
             let (Some(before), Some((norm, ops))) = (pair[0].last(), pair[1].split_first()) else { continue };
-            let Op::MatMul { weight, src, dst: Buf::X, add: true, .. } = *before else { continue };
-            let Op::Norm { src: Buf::X, dst: Buf::H, .. } = *norm else { continue };
+            let Op::MatMul { weight, src, dst: Buf::X, add: true, .. } = *before.op else { continue };
+            let Op::Norm { src: Buf::X, dst: Buf::H, .. } = *norm.op else { continue };
             let fits =
                 Format::of(model.weight(weight).ty()).is_some_and(|format| arith.fits_gate_rows(format));
             if src == Buf::H || !fits || !scales(weight) || plain_norm(&work.layout, norm).is_none() {
@@ -73,15 +78,15 @@ impl DeferredNorm {
             if let Some(readers) = readers(stage, ops, scales) {
                 let lanes = gpu.tuning.lanes(blocks);
                 let folded = Folded { before: weight, bound: None, floats: None, lanes, parts: Vec::new() };
-                all.norms.insert(At::of(norm), folded);
+                all.norms.insert(norm.id, folded);
                 all.readers.extend(readers);
             }
         }
         all
     }
 
-    pub fn has(&self, op: &Op) -> bool {
-        self.norms.contains_key(&At::of(op))
+    pub fn has(&self, norm: OpId) -> bool {
+        self.norms.contains_key(&norm)
     }
 
     pub fn are_read_by(&self, weight: WeightId) -> bool {
@@ -90,12 +95,12 @@ impl DeferredNorm {
 }
 
 /// The weights of the operations that read what the norm before them made; `None` if anything else reads it.
-fn readers(stage: &Stage, ops: &[Op], scales: impl Fn(WeightId) -> bool) -> Option<Vec<WeightId>> {
+fn readers(stage: &Stage, ops: &[PlanOp], scales: impl Fn(WeightId) -> bool) -> Option<Vec<WeightId>> {
     let mut readers = Vec::new();
     for op in ops {
         let operands = stage.model.plan.operands(op);
         if operands.reads.contains(Buf::H) {
-            match *op {
+            match *op.op {
                 Op::MatMul { weight, .. } => readers.push(weight),
                 Op::Gate { gate, up, .. } => {
                     readers.extend([Some(gate), up].into_iter().flatten().map(|linear| linear.weight));
@@ -114,8 +119,8 @@ impl Ops {
     /// Norms of the layers that live here, and products before them.
     pub(super) fn bind_unscaled(&mut self, stage: &Stage, held: &UnitSet) {
         let norms = held.ops(&stage.model.plan).into_iter().flatten();
-        let norms: Vec<&Op> = norms.filter(|op| self.unscaled.has(op)).collect();
-        for norm in norms {
+        let norms: Vec<PlanOp> = norms.filter(|op| self.unscaled.has(op.id)).collect();
+        for PlanOp { id, op: norm } in norms {
             let Op::Norm { norm: Norm { eps, .. }, src, dst, .. } = *norm else { continue };
             let Some(weight_id) = plain_norm(&stage.work.layout, norm) else { continue };
             let place = stage.place(src);
@@ -124,7 +129,7 @@ impl Ops {
             let params = self.params.add(&NormUnscaledParams { stride, eps, per_number, zero: 0 });
             let weight = stage.weights.numbers(Numbers::Vector(weight_id));
             let storage = [weight.clone(), stage.room(src), stage.prepared(dst)];
-            let Folded { before, lanes, .. } = self.unscaled.norms[&At::of(norm)];
+            let Folded { before, lanes, .. } = self.unscaled.norms[&id];
             let kernel = Kernel::NormUnscaled { arith: self.arith, lanes, whole: false };
             let bound = Binding { group: stage.bind(&self.params, kernel, &storage), params };
             let floats = self.norm_of_rows(stage, (weight_id, eps), (src, dst), None, Arith::Float);
@@ -153,7 +158,7 @@ impl Ops {
                     });
                 }
             }
-            let folded = self.unscaled.norms.get_mut(&At::of(norm)).expect("it is there");
+            let folded = self.unscaled.norms.get_mut(&id).expect("it is there");
             (folded.bound, folded.floats, folded.parts) = (Some(bound), Some(floats), parts);
         }
     }
@@ -162,11 +167,11 @@ impl Ops {
     pub(super) fn norm_unscaled(
         &self,
         recorder: &mut Recorder,
-        norm: &Op,
+        norm: OpId,
         rows: usize,
         (is_done, leaves): (bool, bool),
     ) -> Result<()> {
-        let Folded { bound, floats, lanes, .. } = &self.unscaled.norms[&At::of(norm)];
+        let Folded { bound, floats, lanes, .. } = &self.unscaled.norms[&norm];
         let here = "it runs where its layer is";
         if leaves {
             floats.as_ref().expect(here).record(recorder, rows)?;
@@ -186,13 +191,12 @@ impl Ops {
         next: Option<&Step>,
         rows: usize,
         most: u32,
-    ) -> Option<(At, &[Binding])> {
+    ) -> Option<(OpId, &[Binding])> {
         let fits = rows as u32 <= most && matmul.mode == Mode::Add;
         let next = next.filter(|_| fits)?;
-        let at = At::of(next.op);
-        let folded = self.unscaled.norms.get(&at)?;
+        let folded = self.unscaled.norms.get(&next.id)?;
         let is_before = self.matmuls.get(&folded.before).is_some_and(|before| std::ptr::eq(before, matmul));
-        (is_before && !folded.parts.is_empty()).then_some((at, &folded.parts[..]))
+        (is_before && !folded.parts.is_empty()).then_some((next.id, &folded.parts[..]))
     }
 
     pub(super) fn add_and_norm(

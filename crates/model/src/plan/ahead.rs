@@ -1,7 +1,7 @@
 //! A head that was trained to predict the token after the next one: a layer of its own behind the others, which reads what
 //! the last layer left of a token together with the token that came next.
 
-use super::{Buf, LayerOps, Op, Plan, Step, Unit, Visit};
+use super::{AheadList, Buf, LayerOps, Op, OpList, Plan, PlanOp, Step, Unit, Visit};
 
 /// Such a head. All of its operations work on the model's buffers.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,16 +20,27 @@ pub struct Ahead {
 impl Ahead {
     /// Every operation, save that some of [`Ahead::after_model`] are in [`Ahead::after_itself`] too.
     pub fn ops(&self) -> impl Iterator<Item = &Op> {
-        self.body().chain([&self.head])
+        self.body().chain([self.head_op()]).map(|of| of.op)
     }
 
-    fn body(&self) -> impl Iterator<Item = &Op> {
+    fn body(&self) -> impl Iterator<Item = PlanOp<'_>> {
+        let after_model = OpList::Ahead(AheadList::AfterModel).number(&self.after_model);
+        let after_itself = OpList::Ahead(AheadList::AfterItself).number(&self.after_itself);
+        after_model.chain(after_itself).chain(self.layer_ops())
+    }
+
+    fn layer_ops(&self) -> impl Iterator<Item = PlanOp<'_>> {
         let LayerOps { shared, attn, mlp } = &self.layer;
-        self.after_model.iter().chain(&self.after_itself).chain(shared).chain(attn).chain(mlp)
+        let lists = [(AheadList::Shared, shared), (AheadList::Attn, attn), (AheadList::Mlp, mlp)];
+        lists.into_iter().flat_map(|(list, ops)| OpList::Ahead(list).number(ops))
+    }
+
+    fn head_op(&self) -> PlanOp<'_> {
+        OpList::Ahead(AheadList::Head).at(0, &self.head)
     }
 
     /// What is not done where the model's tokens are looked up, nor where its logits are made.
-    pub fn own(&self) -> impl Iterator<Item = &Op> {
+    pub fn own(&self) -> impl Iterator<Item = PlanOp<'_>> {
         self.body().filter(|op| op.unit_ahead() == Unit::Ahead)
     }
 }
@@ -52,14 +63,14 @@ impl Plan {
     }
 
     /// All heads: they are in one place, which has room for logits.
-    pub fn heads(&self) -> impl Iterator<Item = &Op> {
-        self.head.iter().chain(self.ahead.iter().map(|ahead| &ahead.head))
+    pub fn heads(&self) -> impl Iterator<Item = PlanOp<'_>> {
+        self.head_op().into_iter().chain(self.ahead.iter().map(Ahead::head_op))
     }
 
     /// All that looks tokens up.
-    pub fn embeddings(&self) -> impl Iterator<Item = &Op> {
+    pub fn embeddings(&self) -> impl Iterator<Item = PlanOp<'_>> {
         let ahead = self.ahead.iter().flat_map(Ahead::body);
-        self.embed.iter().chain(ahead.filter(|op| op.unit_ahead() == Unit::Embed))
+        OpList::Embed.number(&self.embed).chain(ahead.filter(|op| op.unit_ahead() == Unit::Embed))
     }
 
     /// The buffer in which a pass of [`Plan::ahead`] finds what was left of the token before.
@@ -90,11 +101,17 @@ impl Plan {
         let ahead = self.ahead.as_ref().expect("the caller has checked that there is one");
         let slot = self.layers.len();
         let visit = Visit::first(slot);
-        let before = if after_itself { &ahead.after_itself } else { &ahead.after_model };
-        let LayerOps { shared, attn, mlp } = &ahead.layer;
-        let step = |op| Step { op, unit: Op::unit_ahead(op), slot, visit, coarse: false, experts: None };
-        let mut steps: Vec<_> = before.iter().chain(shared).chain(attn).chain(mlp).map(step).collect();
-        steps.push(Step::of_head(&ahead.head));
+        let (list, before) = match after_itself {
+            true => (AheadList::AfterItself, &ahead.after_itself),
+            false => (AheadList::AfterModel, &ahead.after_model),
+        };
+        let step = |PlanOp { id, op }| {
+            let unit = Op::unit_ahead(op);
+            Step { id, op, unit, slot, visit, coarse: false, experts: None }
+        };
+        let before = OpList::Ahead(list).number(before);
+        let mut steps: Vec<_> = before.chain(ahead.layer_ops()).map(step).collect();
+        steps.push(Step::of_head(ahead.head_op()));
         steps
     }
 }

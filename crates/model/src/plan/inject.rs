@@ -1,6 +1,6 @@
 //! Keys and values that are made of what another model left of its tokens, and not of the tokens themselves.
 
-use super::{Buf, Op, Plan, Step, Unit, Visit};
+use super::{Buf, Op, OpList, Plan, PlanOp, Step, Unit, Visit};
 
 /// The operations that make them.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,9 +15,15 @@ pub struct Inject {
 
 impl Inject {
     /// The steps of a layer.
-    fn of_layer(&self, layer: usize) -> impl Iterator<Item = &Op> {
-        let before = self.before.iter().filter(move |_| layer == 0);
-        before.chain(self.layers.get(layer).into_iter().flatten())
+    fn of_layer(&self, layer: usize) -> impl Iterator<Item = PlanOp<'_>> {
+        let before = self.before_ops().filter(move |_| layer == 0);
+        let list = OpList::InjectLayer(layer as u32);
+        before.chain(self.layers.get(layer).into_iter().flat_map(move |ops| list.number(ops)))
+    }
+
+    /// [`Inject::before`] with its numbers.
+    pub(super) fn before_ops(&self) -> impl Iterator<Item = PlanOp<'_>> {
+        OpList::Inject.number(&self.before)
     }
 }
 
@@ -35,7 +41,9 @@ impl Plan {
         let layers = self.inject.iter().flat_map(|inject| (0..self.layers.len()).map(move |l| (l, inject)));
         let steps = layers.flat_map(|(slot, inject)| {
             let (unit, visit) = (Unit::Attn(slot), Visit::first(slot));
-            inject.of_layer(slot).map(move |op| Step { op, unit, slot, visit, coarse: false, experts: None })
+            let step =
+                move |PlanOp { id, op }| Step { id, op, unit, slot, visit, coarse: false, experts: None };
+            inject.of_layer(slot).map(step)
         });
         steps.collect()
     }

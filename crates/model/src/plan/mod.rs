@@ -9,6 +9,7 @@ mod attention;
 mod experts;
 mod inject;
 mod mixer;
+mod op_id;
 mod operands;
 mod unit;
 
@@ -22,6 +23,7 @@ pub use experts::{Choice, Gating, Groups, MoeId, MoeSpec};
 pub use inject::Inject;
 pub use mixer::ScanColumns;
 pub use mixer::{Conv, MixerId, MixerSpec, Scan, ScanKind};
+pub use op_id::{AheadList, OpId, OpList, PlanOp};
 pub use operands::{BufSet, CacheUse, ExpertMatrices, Operands};
 pub use spec_run_kernels::ops::{Activation, Rope, RopePairs};
 pub use unit::{Unit, UnitSet};
@@ -210,6 +212,7 @@ pub struct LayerOps {
 /// An operation of a pass and, for attention, the K/V slot that it works on.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
+    pub id: OpId,
     pub op: &'a Op,
     /// What of the model the operation is a part of.
     pub unit: Unit,
@@ -223,8 +226,8 @@ pub struct Step<'a> {
 
 impl<'a> Step<'a> {
     /// The last step of a pass that gives logits.
-    pub fn of_head(op: &'a Op) -> Self {
-        Step { op, unit: Unit::Head, slot: 0, visit: Visit::first(0), coarse: false, experts: None }
+    pub fn of_head(PlanOp { id, op }: PlanOp<'a>) -> Self {
+        Step { id, op, unit: Unit::Head, slot: 0, visit: Visit::first(0), coarse: false, experts: None }
     }
 }
 
@@ -310,7 +313,7 @@ impl Plan {
 
     /// Buffers that some unit finds as another has left them.
     pub fn carried(&self) -> BufSet {
-        let found = self.units().map(|(_, ops)| self.live(ops.into_iter(), BufSet::NONE));
+        let found = self.units().map(|(_, ops)| self.live(ops.iter().map(|of| of.op), BufSet::NONE));
         found.fold(BufSet::NONE, BufSet::union)
     }
 
@@ -368,8 +371,8 @@ impl Plan {
         let mut out = Vec::with_capacity(self.ops().count());
         let visit = Visit::first(0);
         let unit = Unit::Embed;
-        let embed = |op| Step { op, unit, slot: 0, visit, coarse: false, experts: None };
-        out.extend(self.embed.iter().map(embed));
+        let embed = |PlanOp { id, op }| Step { id, op, unit, slot: 0, visit, coarse: false, experts: None };
+        out.extend(OpList::Embed.number(&self.embed).map(embed));
         let mut next_slot = self.own_slots();
         let all = RunLayers::all(self.layers.len());
         for step in mask.unwrap_or(&all).steps() {
@@ -385,19 +388,25 @@ impl Plan {
             }
             let (attn, mlp) = (Unit::Attn(step.layer), Unit::Mlp(step.layer));
             let shared = if step.attn { (attn, step.coarse_attn) } else { (mlp, step.coarse_mlp) };
+            let [shared_list, attn_list, mlp_list] = OpList::of_layer(step.layer);
             let parts = [
-                (true, &layer.shared, shared),
-                (step.attn, &layer.attn, (attn, step.coarse_attn)),
-                (step.mlp, &layer.mlp, (mlp, step.coarse_mlp)),
+                (true, shared_list, &layer.shared, shared),
+                (step.attn, attn_list, &layer.attn, (attn, step.coarse_attn)),
+                (step.mlp, mlp_list, &layer.mlp, (mlp, step.coarse_mlp)),
             ];
-            for (_, ops, (unit, coarse)) in parts.into_iter().filter(|(runs, ..)| *runs) {
+            for (_, list, ops, (unit, coarse)) in parts.into_iter().filter(|(runs, ..)| *runs) {
                 let unit = |op: &Op| if unit == mlp { op.unit_of_mlp(step.layer) } else { unit };
                 let experts = step.experts;
-                let step = |op| Step { op, unit: unit(op), slot, visit, coarse, experts };
-                out.extend(ops.iter().map(step));
+                let step = |PlanOp { id, op }| Step { id, op, unit: unit(op), slot, visit, coarse, experts };
+                out.extend(list.number(ops).map(step));
             }
         }
-        out.extend(self.head.iter().map(Step::of_head));
+        out.extend(self.head_op().map(Step::of_head));
         out
+    }
+
+    /// The head of the model itself.
+    pub fn head_op(&self) -> Option<PlanOp<'_>> {
+        self.head.as_ref().map(|op| OpList::Head.at(0, op))
     }
 }

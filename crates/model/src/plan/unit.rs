@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Op, Plan};
+use super::{Inject, Op, OpList, Plan, PlanOp};
 
 /// A part of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl UnitSet {
     }
 
     /// The operations of each unit that is held, in the model's order.
-    pub fn ops<'a>(&self, plan: &'a Plan) -> Vec<Vec<&'a Op>> {
+    pub fn ops<'a>(&self, plan: &'a Plan) -> Vec<Vec<PlanOp<'a>>> {
         let units = plan.units().filter(|(unit, _)| self.holds(*unit));
         units.map(|(_, ops)| ops).collect()
     }
@@ -147,13 +147,14 @@ impl Op {
 
 impl Plan {
     /// All units in order, with their operations; what a layer's sublayers share is of both.
-    pub fn units(&self) -> impl Iterator<Item = (Unit, Vec<&Op>)> {
+    pub fn units(&self) -> impl Iterator<Item = (Unit, Vec<PlanOp<'_>>)> {
         let layers = self.layers.iter().enumerate().flat_map(|(l, layer)| {
-            let (experts, mlp): (Vec<_>, Vec<_>) = layer.mlp.iter().partition(|op| op.is_of_experts());
-            let with_shared = |ops: Vec<_>| layer.shared.iter().chain(ops).collect();
+            let [shared, attn, mlp] = OpList::of_layer(l);
+            let (experts, mlp): (Vec<_>, Vec<_>) = mlp.number(&layer.mlp).partition(|op| op.is_of_experts());
+            let with_shared = |ops: Vec<_>| shared.number(&layer.shared).chain(ops).collect();
             let experts = (!experts.is_empty()).then_some((Unit::Experts(l), experts));
-            let injected = self.inject.iter().filter(|_| l == 0).flat_map(|inject| &inject.before);
-            let attn = layer.attn.iter().chain(injected).collect();
+            let injected = self.inject.iter().filter(|_| l == 0).flat_map(Inject::before_ops);
+            let attn = attn.number(&layer.attn).chain(injected).collect();
             [(Unit::Attn(l), with_shared(attn)), (Unit::Mlp(l), with_shared(mlp))].into_iter().chain(experts)
         });
         std::iter::once((Unit::Embed, self.embeddings().collect()))

@@ -53,7 +53,7 @@ impl Context {
     /// What of a full pass's weight bytes a shortlist can save: the head's share, or nothing where the head always gives all
     /// logits, or where that is wanted.
     pub fn head_share(&self) -> f64 {
-        let head = self.model.plan.head.iter().map(|op| self.step_bytes(&Step::of_head(op))).sum::<u64>();
+        let head = self.model.plan.head_op().map_or(0, |op| self.step_bytes(&Step::of_head(op)));
         if self.shortlists { head as f64 / self.bytes_read(None) as f64 } else { 0.0 }
     }
 

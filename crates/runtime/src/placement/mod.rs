@@ -42,7 +42,7 @@ pub use crate::plan::{Unit, UnitSet};
 
 use crate::{
     Model, Result, RunLayers,
-    plan::{Ahead, Choice, Op, WeightId},
+    plan::{Choice, Op, OpList, PlanOp, WeightId},
 };
 
 /// What a user wants of it.
@@ -140,7 +140,7 @@ pub trait Sizes {
     /// Bytes that the weights of an operation take on a GPU.
     fn taken_on_gpu(&self, op: &Op) -> u64;
     /// What a unit would be with its low planes in RAM, where it has some.
-    fn by_planes(&self, unit: Unit, ops: &[&Op]) -> Option<ByPlanes>;
+    fn by_planes(&self, unit: Unit, ops: &[PlanOp]) -> Option<ByPlanes>;
     /// See [`UnitSize::overhead`].
     fn overhead(&self, unit: Unit) -> u64;
 }
@@ -148,7 +148,8 @@ pub trait Sizes {
 /// Parts of a model in its order, without places.
 pub fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Vec<UnitSize> {
     let plan = &model.plan;
-    let choice = |ops: &[&Op]| ops.iter().find_map(|op| plan.operands(op).experts().next()).map(|m| m.choice);
+    let choice =
+        |ops: &[PlanOp]| ops.iter().find_map(|op| plan.operands(op).experts().next()).map(|m| m.choice);
     let goes_on = |unit| match unit {
         Unit::Mlp(l) => {
             let ops = &plan.layers[l].mlp;
@@ -160,11 +161,10 @@ pub fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Ve
         Unit::Attn(l) => Some(plan.keys_of(l)).filter(|&of| of != l),
         Unit::Embed | Unit::Mlp(_) | Unit::Experts(_) | Unit::Head | Unit::Ahead => None,
     };
-    let is_ahead = |op: &Op| plan.ahead.iter().flat_map(Ahead::ops).any(|ahead| std::ptr::eq(ahead, op));
-    let part = |unit, ops: &[&Op], drafted, coarse, experts| {
+    let part = |unit, ops: &[PlanOp], drafted, coarse, experts| {
         // What predicts one token more is no part of the model's passes.
         let sum = |experts, matrix: &dyn Fn(WeightId) -> u64| {
-            let ops = ops.iter().filter(|op| !is_ahead(op));
+            let ops = ops.iter().filter(|op| !matches!(op.id.list, OpList::Ahead(_)));
             ops.map(|op| model.bytes_read(op, experts, matrix)).sum()
         };
         let kept = each_matrix_once(model, ops);
@@ -232,10 +232,10 @@ fn work_of(model: &Model, op: &Op) -> RowWork {
 }
 
 /// The operations of a unit without those whose matrix another of them has, as two heads may.
-fn each_matrix_once<'p>(model: &Model, ops: &[&'p Op]) -> Vec<&'p Op> {
+fn each_matrix_once<'p>(model: &Model, ops: &[PlanOp<'p>]) -> Vec<PlanOp<'p>> {
     let mut seen = Vec::new();
     let largest = |op: &Op| model.plan.operands(op).weights().max_by_key(|&id| model.weight(id).bytes);
-    let mut is_new = |op: &&Op| match largest(op) {
+    let mut is_new = |op: &PlanOp| match largest(op) {
         Some(id) if seen.contains(&id) => false,
         id => {
             seen.extend(id);
