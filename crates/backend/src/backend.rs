@@ -126,6 +126,14 @@ impl Output<'_> {
         }
     }
 
+    /// How many of each output's best tokens are wanted; `None`: its logits.
+    pub fn best(&self) -> Option<usize> {
+        match self {
+            Output::Logits(_) => None,
+            Output::Top { k, .. } => Some(*k),
+        }
+    }
+
     /// Of a pass without outputs.
     pub fn none() -> Self {
         Output::Logits(&mut [])

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use wgpu::BufferUsages as Usage;
 
 use super::{
+    command::BufferCopy,
     device::Gpu,
     harness::{Dispatch, Room, room_for},
     pipelines::Pipelines,
@@ -71,7 +72,7 @@ impl<'a> Clock<'a> {
         }
         if let Some(Stamps { queries, resolved, readable }) = &self.stamps {
             recorder.encoder().resolve_query_set(queries, 0..2, &resolved.buffer, 0);
-            recorder.copy((&resolved.buffer, 0), (&readable.buffer, 0), STAMP_BYTES);
+            recorder.copy(&BufferCopy::begin(&resolved.buffer, &readable.buffer, STAMP_BYTES));
         }
         let started = Instant::now();
         recorder.submit();

@@ -3,12 +3,13 @@
 use wgpu::BufferUsages as Usage;
 
 use super::{
+    command::{Binding, BufferCopy},
     device::Gpu,
     formats::{BLOCK, FileType, Format, Streams, split_row},
     params::{MatmulParams, Params, PrepareParams},
     pipelines::{Bindings, Kernel, Mode, Pipelines},
     readback,
-    record::{Binding, Recorder},
+    record::Recorder,
     stored::words_of,
     tuning::TILE_ROWS,
     tuning::{Tiles, Tiling, Turns},
@@ -144,7 +145,7 @@ pub fn run(
     for (kernel, bound, groups) in what {
         recorder.dispatch(*kernel, bound, *groups)?;
     }
-    recorder.copy((out, 0), (&readable, 0), bytes);
+    recorder.copy(&BufferCopy::begin(out, &readable, bytes));
     recorder.submit();
     let read = readback::read(gpu, &readable, bytes, bytemuck::pod_collect_to_vec::<u8, f32>)?;
     gpu.release(readable);

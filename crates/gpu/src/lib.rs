@@ -9,6 +9,7 @@
 
 mod cache;
 mod clock;
+mod command;
 mod compile;
 pub mod device;
 pub mod formats;
@@ -48,6 +49,7 @@ mod work;
 use std::{collections::HashSet, sync::Arc};
 
 use cache::DiskCache;
+use command::{BufferCopy, Command, Location};
 use device::Gpu;
 pub use device::{AdapterChoice, Found, adapters, choose};
 #[cfg(windows)]
@@ -55,7 +57,7 @@ pub use fxc::why_no_dx12;
 pub use interface::Wgpu;
 use layout::{Layout, Place};
 use offload::offload_bytes;
-use ops::{Borders, Ops, Stage};
+use ops::{Borders, HeadPiece, Ops, Pass, Stage, Tap};
 use params::Params;
 use pick::Picker;
 use pipelines::Pipelines;
@@ -71,7 +73,7 @@ pub use trial::{TrialOutcome, tried, try_now};
 use tuning::Tuning;
 use usage::{PassKind, Usage};
 use variants::Variants;
-use weights::{To, Weights};
+use weights::{Held, To, Weights};
 use work::{KvBuffers, MOST_EXPERTS, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, WorkBuffers};
 
 use backend::{
@@ -136,8 +138,8 @@ pub struct GpuBackend {
     ops: Ops,
     /// Where the head lives, and can say which tokens are best.
     picker: Option<Picker>,
-    /// Steps and rows of passes whose kernels were made.
-    foreseen: HashSet<(usize, usize)>,
+    /// Sizes of passes whose kernels were made.
+    foreseen: HashSet<PassSize>,
     /// The last pass, if it was one that others may be like.
     prepared: Option<Prepared>,
     /// Where everything lives.
@@ -148,6 +150,13 @@ pub struct GpuBackend {
     readable: wgpu::Buffer,
     profile: Option<Profile>,
     usage: Usage,
+}
+
+/// How many steps and rows a pass has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct PassSize {
+    steps: usize,
+    rows: usize,
 }
 
 impl GpuBackend {
@@ -209,7 +218,8 @@ impl GpuBackend {
         ));
         let readable = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
         let readable = gpu.buffer("results", out_bytes, readable)?;
-        let weights = Weights::load(&gpu, &model, &work.layout, (held, &by_planes), progress)?;
+        let weights =
+            Weights::load(&gpu, &model, &work.layout, Held { units: held, by_planes: &by_planes }, progress)?;
         let parts = weights.matrices.values().map(|m| m.parts.len()).sum();
         let slots = Ops::count(plan, parts, config.layout.slots.len(), max_rows) + Picker::SLOTS;
         let params = Params::new(&gpu, slots)?;
@@ -234,7 +244,7 @@ impl GpuBackend {
             rows: &rows,
             states: &states,
         };
-        let ops = Ops::new(&stage, (held, &by_planes), params);
+        let ops = Ops::new(&stage, Held { units: held, by_planes: &by_planes }, params);
         gpu.check()?;
         let kernels = match gpu.variants {
             Variants::PLAIN => String::new(),
@@ -263,73 +273,78 @@ impl GpuBackend {
         })
     }
 
-    /// Sends what a pass works with, but for rows from elsewhere.
-    fn make_ready(&mut self, steps: &[Step], rows: &Rows, output: &Output) -> Result<()> {
+    /// Sends what changes from pass to pass, but for rows from elsewhere.
+    fn send(&mut self, rows: &Rows) -> Result<()> {
         self.gpu.check()?;
-        let GpuBackend { model, gpu, pipelines, weights, work, cache, states, ops, picker, .. } = self;
-        self.rows.send(gpu, &model.plan, rows)?;
-        states.send(gpu, rows.states);
-        let stage = Stage { gpu, model, pipelines, weights, work, cache, rows: &self.rows, states };
-        ops.prepare(&stage, steps);
-        if let (Output::Top { k, .. }, Some(picker)) = (output, picker) {
-            picker.prepare(&mut ops.params, *k);
-        }
-        ops.params.flush(gpu);
-        self.foresee(steps, rows, output)
+        self.rows.send(&self.gpu, &self.model.plan, rows)?;
+        self.states.send(&self.gpu, rows.states);
+        Ok(())
     }
 
-    /// Has the kernels of a pass made on several threads, if it is the first with so many rows.
-    fn foresee(&mut self, steps: &[Step], rows: &Rows, output: &Output) -> Result<()> {
-        let GpuBackend { model, gpu, pipelines, ops, picker, .. } = self;
-        let n = rows.tokens.len();
-        if !self.foreseen.insert((steps.len(), n)) {
-            return Ok(());
+    /// The commands of a pass but for the head's, once its rows are sent. `best`: of how many tokens of a row the picker
+    /// is to know. All parameters are sent.
+    fn lower(&mut self, pass: &Pass, taps: Vec<Tap>, best: Option<usize>) -> Vec<Command> {
+        let GpuBackend { model, gpu, pipelines, weights, work, cache, rows, states, ops, picker, .. } = self;
+        let stage = Stage { gpu, model, pipelines, weights, work, cache, rows, states };
+        let commands = ops.lower(&stage, pass, taps);
+        if let (Some(k), Some(picker)) = (best, picker) {
+            picker.prepare(&mut ops.params, k);
         }
-        let mut list = Recorder::new(gpu, pipelines, None).listing();
-        ops.record(&mut list, &model.plan, (steps, rows), Borders::NONE, |_, _| ())?;
-        let Some(head) = steps.iter().find(|s| s.unit == Unit::Head) else { return Ok(()) };
-        ops.record_head(&mut list, head, 0, rows.outputs.len().min(OUTPUTS_AT_ONCE))?;
-        if let (Output::Top { k, .. }, Some(picker)) = (output, picker) {
-            picker.record(&mut list, *k, 1)?;
+        ops.params.flush(gpu);
+        commands
+    }
+
+    /// Has the kernels of a pass made on several threads, if it is the first of its size.
+    fn foresee<'c>(&mut self, pass: &Pass, commands: impl Iterator<Item = &'c Command>) {
+        if self.foreseen.insert(PassSize { steps: pass.steps.len(), rows: pass.rows.tokens.len() }) {
+            commands.filter_map(Command::kernel).for_each(|kernel| self.pipelines.foresee(kernel));
         }
-        Ok(())
     }
 
     /// Runs steps that begin with the given hidden rows, or with an embedding, and end with hidden rows, or with the
     /// head.
     fn segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
-        self.make_ready(steps, rows, &output)?;
+        self.send(rows)?;
         let is_timed = self.is_timed();
         let is_apart = crossing.leaves.is_empty() && crossing.lows.is_empty();
         let shape = self.shape(steps, rows, &output, &[]).filter(|_| is_apart);
-        let GpuBackend { model, gpu, pipelines, work, ops, picker, .. } = self;
-        let dims = model.plan.dims;
-        let n = rows.tokens.len();
-        for (buf, part) in model.plan.crossing(crossing.arrives, n) {
-            send_rows(gpu, work, buf, &crossing.arriving[part]);
+        for (buf, part) in self.model.plan.crossing(crossing.arrives, rows.tokens.len()) {
+            send_rows(&self.gpu, &self.work, buf, &crossing.arriving[part]);
         }
-        if let Some(lows) = work.lows.as_ref().filter(|_| !crossing.lows.is_empty()) {
-            gpu.queue.write_buffer(lows, 0, bytemuck::cast_slice(crossing.lows));
+        if let Some(lows) = self.work.lows.as_ref().filter(|_| !crossing.lows.is_empty()) {
+            self.gpu.queue.write_buffer(lows, 0, bytemuck::cast_slice(crossing.lows));
         }
         if let Some(shape) = shape {
-            return self.repeat(shape, (steps, rows), Taps::none(), output);
+            return self.repeat(shape, steps, rows, Taps::none(), output);
         }
+        let borders = Borders { lows: !crossing.lows.is_empty(), leaves: crossing.leaves };
+        let pass = Pass { steps, rows, borders };
+        let best = output.best();
+        let commands = self.lower(&pass, Vec::new(), best);
+        let head = steps.iter().find(|s| s.unit == Unit::Head);
+        let first_outputs = rows.outputs.len().min(OUTPUTS_AT_ONCE);
+        let first_head = head.filter(|_| first_outputs > 0).map_or_else(Vec::new, |head| {
+            let mut commands =
+                self.ops.lower_head(&self.gpu, HeadPiece { head, piece: 0, rows: first_outputs });
+            let picker = self.picker.iter().zip(best);
+            commands.extend(picker.flat_map(|(picker, k)| picker.lower(k, first_outputs)));
+            commands
+        });
+        self.foresee(&pass, commands.iter().chain(&first_head));
+        let GpuBackend { model, gpu, pipelines, work, ops, picker, .. } = self;
+        let (dims, n) = (model.plan.dims, rows.tokens.len());
         let mut recorder = Recorder::new(gpu, pipelines, self.profile.as_mut().filter(|_| is_timed));
-        ops.record(
-            &mut recorder,
-            &model.plan,
-            (steps, rows),
-            Borders { lows: !crossing.lows.is_empty(), leaves: crossing.leaves },
-            |_, _| (),
-        )?;
+        recorder.run(&commands)?;
         let mut way_out = WayOut { gpu, readable: &self.readable, readbacks: 0 };
-        if let Some(head) = steps.iter().find(|s| s.unit == Unit::Head) {
+        if let Some(head) = head {
             let logits = work.logits.as_ref().expect("the head lives here");
             match output {
                 Output::Logits(out) => {
                     for (piece, out) in out.chunks_mut(OUTPUTS_AT_ONCE * dims.n_vocab).enumerate() {
-                        ops.record_head(&mut recorder, head, piece, out.len() / dims.n_vocab)?;
-                        way_out.read(&mut recorder, &[(logits, size_of_val(out) as u64)], |bytes| {
+                        let rows = out.len() / dims.n_vocab;
+                        recorder.run(&ops.lower_head(gpu, HeadPiece { head, piece, rows }))?;
+                        let made = Made { buffer: logits, bytes: size_of_val(out) as u64 };
+                        way_out.read(&mut recorder, &[made], |bytes| {
                             bytemuck::cast_slice_mut(out).copy_from_slice(bytes);
                         })?;
                     }
@@ -337,11 +352,11 @@ impl GpuBackend {
                 Output::Top { k, rows } => {
                     let picker = picker.as_ref().expect("asked for only where there is one");
                     for (piece, out) in rows.chunks_mut(OUTPUTS_AT_ONCE).enumerate() {
-                        ops.record_head(&mut recorder, head, piece, out.len())?;
-                        picker.record(&mut recorder, k, out.len())?;
+                        recorder.run(&ops.lower_head(gpu, HeadPiece { head, piece, rows: out.len() }))?;
+                        recorder.run(&picker.lower(k, out.len()))?;
                         let bytes = out.len() as u64 * pick::row_bytes(k);
                         let take = |bytes: &[u8]| pick::take(bytes, k, out);
-                        way_out.read(&mut recorder, &[(&picker.best, bytes)], take)?;
+                        way_out.read(&mut recorder, &[Made { buffer: &picker.best, bytes }], take)?;
                     }
                 }
             }
@@ -349,7 +364,8 @@ impl GpuBackend {
         if !crossing.leaves.is_empty() {
             let parts: Vec<_> = model.plan.crossing(crossing.leaves, n).collect();
             let bytes_of = |buf| 4 * (n * work.layout.place(buf).stride) as u64;
-            let rooms: Vec<_> = parts.iter().map(|&(buf, _)| (work.room(buf), bytes_of(buf))).collect();
+            let made = |&(buf, _): &(Buf, _)| Made { buffer: work.room(buf), bytes: bytes_of(buf) };
+            let rooms: Vec<_> = parts.iter().map(made).collect();
             way_out.read(&mut recorder, &rooms, |mut bytes| {
                 for (buf, part) in parts {
                     let (room, rest) = bytes.split_at(bytes_of(buf) as usize);
@@ -386,6 +402,13 @@ impl GpuBackend {
     }
 }
 
+/// A buffer whose first bytes are read back.
+#[derive(Clone, Copy)]
+struct Made<'a> {
+    buffer: &'a wgpu::Buffer,
+    bytes: u64,
+}
+
 /// Results on their way to the host.
 struct WayOut<'a> {
     gpu: &'a Gpu,
@@ -395,15 +418,14 @@ struct WayOut<'a> {
 
 impl WayOut<'_> {
     /// Submits what was recorded and reads what it made: the first bytes of some buffers, one after the other.
-    fn read(
-        &mut self,
-        recorder: &mut Recorder,
-        made: &[(&wgpu::Buffer, u64)],
-        take: impl FnOnce(&[u8]),
-    ) -> Result<()> {
+    fn read(&mut self, recorder: &mut Recorder, made: &[Made], take: impl FnOnce(&[u8])) -> Result<()> {
         let mut end = 0;
-        for &(buffer, bytes) in made {
-            recorder.copy((buffer, 0), (self.readable, end), bytes);
+        for &Made { buffer, bytes } in made {
+            recorder.copy(&BufferCopy {
+                from: Location::new(buffer, 0),
+                to: Location::new(self.readable, end),
+                bytes,
+            });
             end += bytes;
         }
         recorder.submit();
@@ -443,8 +465,8 @@ impl Drop for GpuBackend {
 impl WholePasses for GpuBackend {
     fn run_tapped(&mut self, steps: &[Step], rows: &Rows, taps: Taps, output: Output) -> Result<bool> {
         let Some(shape) = self.shape(steps, rows, &output, taps.cuts) else { return Ok(false) };
-        self.make_ready(steps, rows, &output)?;
-        self.repeat(shape, (steps, rows), taps, output)?;
+        self.send(rows)?;
+        self.repeat(shape, steps, rows, taps, output)?;
         Ok(true)
     }
 
@@ -503,7 +525,7 @@ impl Backend for GpuBackend {
         let GpuBackend { gpu, pipelines, states, ops, .. } = self;
         states.send_again(gpu, replay);
         let mut recorder = Recorder::new(gpu, pipelines, None);
-        if let Err(e) = ops.replay(&mut recorder, replay) {
+        if let Err(e) = recorder.run(&ops.lower_replay(gpu, replay)) {
             // The next pass says so.
             gpu.fail(&e);
         }

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use super::{
+    command::{Binding, Command, Dispatch, Load},
     device::Gpu,
     params::Params,
     pipelines::{Kernel, Pipelines},
-    record::{Binding, Recorder},
     work::OUTPUTS_AT_ONCE,
 };
 use crate::{Result, scores::Top};
@@ -90,13 +90,24 @@ impl Picker {
         self.slots.entry(k).or_insert_with(|| params.add(&PickParams { n_vocab, spans, k: k as u32 }));
     }
 
-    /// The `k` best of the first `rows` rows of logits.
-    pub fn record(&self, recorder: &mut Recorder, k: usize, rows: usize) -> Result<()> {
-        let params = self.slots[&k];
+    /// The commands that find the `k` best of the first `rows` rows of logits.
+    pub fn lower(&self, k: usize, rows: usize) -> [Command; 2] {
+        let binding = |group: &wgpu::BindGroup| Binding { group: group.clone(), params: self.slots[&k] };
         let (rows, spans) = (rows as u32, self.n_vocab.div_ceil(SPAN) as u32);
-        recorder.weigh(0, 4 * u64::from(rows) * self.n_vocab as u64);
-        recorder.dispatch(Kernel::Best, &Binding { group: self.find.clone(), params }, [spans, rows, 1])?;
-        recorder.dispatch(Kernel::BestJoin, &Binding { group: self.join.clone(), params }, [rows, 1, 1])
+        let bytes = 4 * u64::from(rows) * self.n_vocab as u64;
+        let find = Dispatch {
+            kernel: Kernel::Best,
+            binding: binding(&self.find),
+            groups: [spans, rows, 1],
+            load: Some(Load { work: 0, bytes, of_matrices: 0 }),
+        };
+        let join = Dispatch {
+            kernel: Kernel::BestJoin,
+            binding: binding(&self.join),
+            groups: [rows, 1, 1],
+            load: None,
+        };
+        [find, join].map(Command::Dispatch)
     }
 }
 
@@ -120,7 +131,9 @@ pub fn take(bytes: &[u8], k: usize, rows: &mut [Top]) {
 mod tests {
     use super::*;
     use crate::{
+        command::BufferCopy,
         readback,
+        record::Recorder,
         tests::{Random, gpu, numbers},
         tuning::Tuning,
     };
@@ -171,8 +184,8 @@ mod tests {
                     let bytes = rows.len() as u64 * row_bytes(k);
                     let readable = gpu.buffer("best", bytes, usage).unwrap();
                     let mut recorder = Recorder::new(&gpu, &mut pipelines, None);
-                    picker.record(&mut recorder, k, rows.len()).unwrap();
-                    recorder.copy((&picker.best, 0), (&readable, 0), bytes);
+                    recorder.run(&picker.lower(k, rows.len())).unwrap();
+                    recorder.copy(&BufferCopy::begin(&picker.best, &readable, bytes));
                     recorder.submit();
                     let mut found = vec![Top { best: vec![(3, 1e9)], log_sum: 1e9 }; rows.len()];
                     readback::read(&gpu, &readable, bytes, |bytes| take(bytes, k, &mut found)).unwrap();

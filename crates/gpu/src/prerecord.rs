@@ -3,8 +3,9 @@
 
 use super::{
     GpuBackend,
+    command::{BufferCopy, Command, Location},
     layout::Place,
-    ops::Borders,
+    ops::{HeadPiece, Pass, Tap},
     pick, readback,
     record::Recorder,
     usage::PassKind,
@@ -36,6 +37,13 @@ pub struct Shape {
     generation: u64,
 }
 
+impl Shape {
+    /// Bytes of logits, or of the best tokens.
+    fn result_bytes(&self, plan: &Plan) -> u64 {
+        self.best.map_or(4 * plan.dims.n_vocab as u64, pick::row_bytes) * self.outputs as u64
+    }
+}
+
 #[derive(PartialEq)]
 struct StepShape {
     op: OpId,
@@ -65,11 +73,13 @@ impl StepShape {
     }
 }
 
-/// A pass that was run, and the commands of another like it.
+/// A pass that was run: its commands, and perhaps a recording of them for the next pass like it.
 pub struct Prepared {
     shape: Shape,
+    commands: Vec<Command>,
+    /// What one run of them took.
     pass: Traffic,
-    commands: Option<wgpu::CommandBuffer>,
+    recorded: Option<wgpu::CommandBuffer>,
 }
 
 impl GpuBackend {
@@ -82,9 +92,10 @@ impl GpuBackend {
         cuts: &[usize],
     ) -> Option<Shape> {
         let plan: &Plan = &self.model.plan;
-        let (outputs, best) = match output {
-            Output::Logits(out) => (out.len() / plan.dims.n_vocab, None),
-            Output::Top { k, rows } => (rows.len(), Some(*k)),
+        let best = output.best();
+        let outputs = match output {
+            Output::Logits(out) => out.len() / plan.dims.n_vocab,
+            Output::Top { rows, .. } => rows.len(),
         };
         let is_whole = steps.last().is_some_and(|step| step.unit == Unit::Head);
         let most = if cuts.is_empty() { MOST_ROWS } else { MOST_TAPPED_ROWS };
@@ -92,11 +103,7 @@ impl GpuBackend {
         if !is_whole || !is_small || !(1..=OUTPUTS_AT_ONCE).contains(&outputs) || self.profile.is_some() {
             return None;
         }
-        let result = best.map_or(4 * plan.dims.n_vocab as u64, pick::row_bytes) * outputs as u64;
-        if result + self.tap_bytes(rows) * cuts.len() as u64 > self.readable.size() {
-            return None;
-        }
-        Some(Shape {
+        let shape = Shape {
             steps: steps.iter().map(|step| StepShape::of(plan, step, rows)).collect(),
             rows: rows.tokens.len(),
             outputs,
@@ -104,7 +111,9 @@ impl GpuBackend {
             states: rows.states.len(),
             cuts: cuts.to_vec(),
             generation: 0,
-        })
+        };
+        let bytes = shape.result_bytes(plan) + self.tap_bytes(rows) * cuts.len() as u64;
+        (bytes <= self.readable.size()).then_some(shape)
     }
 
     /// Bytes of the stream's room for these rows.
@@ -112,63 +121,42 @@ impl GpuBackend {
         4 * (rows.tokens.len() * self.work.layout.place(Buf::X).stride) as u64
     }
 
-    /// Runs a pass of this shape, for which all is prepared, and records another if the one before had it too.
+    /// Runs a pass of this shape, whose rows are sent, and records another if the one before had it too.
     pub(super) fn repeat(
         &mut self,
         mut shape: Shape,
-        (steps, rows): (&[Step], &Rows),
+        steps: &[Step],
+        rows: &Rows,
         taps: Taps,
         output: Output,
     ) -> Result<()> {
         shape.generation = self.rows.lists.generation;
-        let tap_bytes = self.tap_bytes(rows);
-        let GpuBackend { model, gpu, pipelines, work, ops, picker, readable, prepared, .. } = self;
-        let head = steps.last().expect("the head");
-        let (from, bytes) = match (&output, &*picker) {
-            (Output::Top { k, rows }, Some(picker)) => {
-                (&picker.best, rows.len() as u64 * pick::row_bytes(*k))
-            }
-            (Output::Top { .. }, None) => unreachable!("asked for only where there is one"),
-            (Output::Logits(out), _) => {
-                (work.logits.as_ref().expect("the head lives here"), size_of_val(&**out) as u64)
-            }
-        };
-        let record = |recorder: &mut Recorder| -> Result<()> {
-            // Behind the result lie the rows that are taken out.
-            ops.record(recorder, &model.plan, (steps, rows), Borders::NONE, |recorder, step| {
-                if let Some(tap) = taps.cuts.iter().position(|&cut| cut == step) {
-                    let to = bytes + tap as u64 * tap_bytes;
-                    recorder.copy((work.room(Buf::X), 0), (readable, to), tap_bytes);
-                }
-            })?;
-            ops.record_head(recorder, head, 0, shape.outputs)?;
-            if let (Some(k), Some(picker)) = (shape.best, &*picker) {
-                picker.record(recorder, k, shape.outputs)?;
-            }
-            recorder.copy((from, 0), (readable, 0), bytes);
-            Ok(())
-        };
-        let known = prepared.take().filter(|known| known.shape == shape);
+        let (bytes, tap_bytes) = (shape.result_bytes(&self.model.plan), self.tap_bytes(rows));
+        let known = self.prepared.take().filter(|known| known.shape == shape);
         let is_again = known.is_some();
-        let pass = match known {
-            Some(Prepared { commands: Some(commands), pass, .. }) => {
+        let mut prepared = known.unwrap_or_else(|| {
+            let commands = self.lower_repeated(&shape, steps, rows);
+            Prepared { shape, commands, pass: Traffic::default(), recorded: None }
+        });
+        let GpuBackend { gpu, pipelines, work, readable, .. } = self;
+        match prepared.recorded.take() {
+            Some(commands) => {
                 gpu.submit(Some(commands));
-                pass
             }
-            _ => {
+            None => {
                 let mut recorder = Recorder::new(gpu, pipelines, None);
-                record(&mut recorder)?;
+                recorder.run(&prepared.commands)?;
                 recorder.submit();
-                recorder.traffic()
+                prepared.pass = recorder.traffic();
             }
-        };
-        let mut commands = None;
-        if is_again && pass.submissions == 1 {
-            let mut recorder = Recorder::new(gpu, pipelines, None).kept();
-            record(&mut recorder)?;
-            commands = recorder.keep();
         }
-        *prepared = Some(Prepared { shape, pass, commands });
+        if is_again && prepared.pass.submissions == 1 {
+            let mut recorder = Recorder::new(gpu, pipelines, None).kept();
+            recorder.run(&prepared.commands)?;
+            prepared.recorded = recorder.keep();
+        }
+        let pass = prepared.pass;
+        self.prepared = Some(prepared);
         let all = bytes + taps.cuts.len() as u64 * tap_bytes;
         readback::read(gpu, readable, all, |all| {
             let (result, tapped) = all.split_at(bytes as usize);
@@ -180,6 +168,33 @@ impl GpuBackend {
         })?;
         let kind = if rows.tokens.len() == 1 { PassKind::Token } else { PassKind::Rows };
         self.used(kind, Traffic { readbacks: 1, ..pass }, false, 0.0)
+    }
+
+    /// The commands of a whole pass up to the copies of its result and of rows that are taken out.
+    pub(super) fn lower_repeated(&mut self, shape: &Shape, steps: &[Step], rows: &Rows) -> Vec<Command> {
+        let (bytes, tap_bytes) = (shape.result_bytes(&self.model.plan), self.tap_bytes(rows));
+        // Behind the result lie the rows that are taken out.
+        let copy = |(tap, &step): (usize, &usize)| {
+            let from = Location::new(self.work.room(Buf::X), 0);
+            let to = Location::new(&self.readable, bytes + tap as u64 * tap_bytes);
+            Tap { step, copy: BufferCopy { from, to, bytes: tap_bytes } }
+        };
+        let taps = shape.cuts.iter().enumerate().map(copy).collect();
+        let pass = Pass::whole(steps, rows);
+        let mut commands = self.lower(&pass, taps, shape.best);
+        let head = steps.last().expect("the head");
+        commands.extend(self.ops.lower_head(&self.gpu, HeadPiece { head, piece: 0, rows: shape.outputs }));
+        let result = match (shape.best, &self.picker) {
+            (Some(k), Some(picker)) => {
+                commands.extend(picker.lower(k, shape.outputs));
+                &picker.best
+            }
+            (Some(_), None) => unreachable!("asked for only where there is one"),
+            (None, _) => self.work.logits.as_ref().expect("the head lives here"),
+        };
+        commands.push(Command::Copy(BufferCopy::begin(result, &self.readable, bytes)));
+        self.foresee(&pass, commands.iter());
+        commands
     }
 }
 

@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use super::{
+    command::{Binding, BufferCopy, Command, Dispatch, Load},
     device::Gpu,
     pipelines::{Kernel, Pipelines},
     profile::Profile,
@@ -13,10 +14,12 @@ use crate::{Result, backend::Traffic};
 /// Multiplications in one submission: a slow integrated GPU is busy with them for about half a second.
 pub const MOST_WORK: u64 = 100_000_000_000;
 
-/// What a dispatch binds.
-pub struct Binding {
-    pub group: wgpu::BindGroup,
-    pub params: u32,
+/// Times that a compute pass writes.
+struct Stamp {
+    queries: wgpu::QuerySet,
+    /// Where the time at its beginning goes, and at its end.
+    begin: Option<u32>,
+    end: Option<u32>,
 }
 
 pub struct Recorder<'a> {
@@ -26,12 +29,10 @@ pub struct Recorder<'a> {
     /// There as long as something is recorded and not submitted.
     encoder: Option<wgpu::CommandEncoder>,
     pass: Option<wgpu::ComputePass<'static>>,
-    /// Times that the next compute pass writes, at its beginning and its end.
-    stamp: Option<(wgpu::QuerySet, Option<u32>, Option<u32>)>,
-    /// Nothing is submitted: what is recorded waits for its turn.
-    is_kept: bool,
-    /// Nothing is recorded: the kernels are wanted, that is all.
-    is_listing: bool,
+    /// Of the next compute pass.
+    stamp: Option<Stamp>,
+    /// Multiplications that a submission may have.
+    most_work: u64,
     /// Multiplications recorded since the last submission.
     work: u64,
     /// Bytes of weights, keys and values, or logits that the next dispatch reads.
@@ -54,8 +55,7 @@ impl<'a> Recorder<'a> {
             encoder: None,
             pass: None,
             stamp: None,
-            is_kept: false,
-            is_listing: false,
+            most_work: MOST_WORK,
             work: 0,
             bytes: 0,
             weights: 0,
@@ -68,13 +68,7 @@ impl<'a> Recorder<'a> {
 
     /// For commands that were submitted at once before, and are kept to be submitted again.
     pub fn kept(mut self) -> Self {
-        self.is_kept = true;
-        self
-    }
-
-    /// For the kernels of commands that will be recorded next.
-    pub fn listing(mut self) -> Self {
-        self.is_listing = true;
+        self.most_work = u64::MAX;
         self
     }
 
@@ -84,26 +78,33 @@ impl<'a> Recorder<'a> {
         self.encoder.take().map(wgpu::CommandEncoder::finish)
     }
 
-    /// Says what the following dispatches have to do, and submits what is there if it would be too much.
-    pub fn weigh(&mut self, work: u64, bytes: u64) {
-        if !self.is_kept && self.work > 0 && self.work + work > MOST_WORK {
-            self.submit();
+    /// Records commands, and submits in between where it would be too much for one submission.
+    pub fn run(&mut self, commands: &[Command]) -> Result<()> {
+        for command in commands {
+            match command {
+                Command::Dispatch(Dispatch { kernel, binding, groups, load }) => {
+                    if let Some(load) = load {
+                        self.weigh(*load);
+                    }
+                    self.dispatch(*kernel, binding, *groups)?;
+                }
+                Command::Copy(copy) => self.copy(copy),
+            }
         }
-        self.work += work;
-        self.bytes += bytes;
+        Ok(())
     }
 
-    /// The same of a product, which reads so many bytes of a matrix.
-    pub fn weigh_product(&mut self, work: u64, bytes: u64) {
-        self.weigh(work, bytes);
-        self.weights += bytes;
+    /// Submits what is there if it would be too much together with what comes.
+    fn weigh(&mut self, load: Load) {
+        if self.work > 0 && self.work.saturating_add(load.work) > self.most_work {
+            self.submit();
+        }
+        self.work += load.work;
+        self.bytes += load.bytes;
+        self.weights += load.of_matrices;
     }
 
     pub fn dispatch(&mut self, kernel: Kernel, bound: &Binding, groups: [u32; 3]) -> Result<()> {
-        if self.is_listing {
-            self.pipelines.foresee(kernel);
-            return Ok(());
-        }
         let pipeline = self.pipelines.get(self.gpu, kernel)?;
         let bytes = std::mem::take(&mut self.bytes);
         self.dispatches += 1;
@@ -127,12 +128,11 @@ impl<'a> Recorder<'a> {
         }
         record(self.pass.get_or_insert_with(|| {
             let stamp = self.stamp.take();
-            let timestamp_writes =
-                stamp.as_ref().map(|(query_set, first, last)| wgpu::ComputePassTimestampWrites {
-                    query_set,
-                    beginning_of_pass_write_index: *first,
-                    end_of_pass_write_index: *last,
-                });
+            let timestamp_writes = stamp.as_ref().map(|stamp| wgpu::ComputePassTimestampWrites {
+                query_set: &stamp.queries,
+                beginning_of_pass_write_index: stamp.begin,
+                end_of_pass_write_index: stamp.end,
+            });
             encoder
                 .begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes })
                 .forget_lifetime()
@@ -151,16 +151,13 @@ impl<'a> Recorder<'a> {
     }
 
     /// Has the next dispatch begin a compute pass that writes the time at its beginning and at its end.
-    pub fn stamp(&mut self, queries: &wgpu::QuerySet, first: Option<u32>, last: Option<u32>) {
+    pub fn stamp(&mut self, queries: &wgpu::QuerySet, begin: Option<u32>, end: Option<u32>) {
         self.pass = None;
-        self.stamp = Some((queries.clone(), first, last));
+        self.stamp = Some(Stamp { queries: queries.clone(), begin, end });
     }
 
-    /// Copies from one place to another: a buffer and an offset each.
-    pub fn copy(&mut self, from: (&wgpu::Buffer, u64), to: (&wgpu::Buffer, u64), bytes: u64) {
-        if !self.is_listing {
-            self.encoder().copy_buffer_to_buffer(from.0, from.1, to.0, to.1, bytes);
-        }
+    pub fn copy(&mut self, BufferCopy { from, to, bytes }: &BufferCopy) {
+        self.encoder().copy_buffer_to_buffer(&from.buffer, from.offset, &to.buffer, to.offset, *bytes);
     }
 
     /// For anything that is no dispatch.

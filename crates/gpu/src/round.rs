@@ -6,8 +6,9 @@
 
 use super::{
     GpuBackend,
+    command::{BufferCopy, Command, Location},
     device::Gpu,
-    ops::{Borders, Stage},
+    ops::{HeadPiece, Pass, Stage},
     pick, readback,
     record::Recorder,
     rows::{RowData, Sections, Turns},
@@ -94,7 +95,13 @@ impl GpuBackend {
             return Ok(None);
         };
         let stage = Stage { gpu, model, pipelines, weights, work, cache, rows: row_data, states };
-        links.iter().for_each(|link| ops.prepare(&stage, &link.steps));
+        let passes = links.iter().map(|link| {
+            let mut commands = ops.lower(&stage, &Pass::whole(&link.steps, &link.rows), Vec::new());
+            let head = HeadPiece { head: head(link), piece: 0, rows: link.rows.outputs.len() };
+            commands.extend(ops.lower_head(gpu, head));
+            commands
+        });
+        let passes: Vec<Vec<Command>> = passes.collect();
         picker.prepare(&mut ops.params, k);
         ops.params.flush(gpu);
         // A profile times every kernel, and has no room for other times.
@@ -104,32 +111,48 @@ impl GpuBackend {
         for (i, (link, place)) in links.iter().zip(&places).enumerate() {
             let is_last = i + 1 == links.len();
             let ahead = &rounds.ahead;
-            recorder.copy((ahead, place.rows_at), (&row_data.rows, 0), place.rows_bytes);
-            recorder.copy((ahead, place.turns_at), (&row_data.turned, 0), place.turns_bytes);
+            recorder.copy(&BufferCopy {
+                from: Location::new(ahead, place.rows_at),
+                to: Location::new(&row_data.rows, 0),
+                bytes: place.rows_bytes,
+            });
+            recorder.copy(&BufferCopy {
+                from: Location::new(ahead, place.turns_at),
+                to: Location::new(&row_data.turned, 0),
+                bytes: place.turns_bytes,
+            });
             if let Some((queries, _)) = stamps.filter(|_| i == 0 || is_last) {
                 recorder.stamp(queries, Some(u32::from(is_last)), None);
             }
             let count = link.rows.outputs.len();
-            ops.record(&mut recorder, &model.plan, (&link.steps, &link.rows), Borders::NONE, |_, _| ())?;
-            ops.record_head(&mut recorder, head(link), 0, count)?;
+            recorder.run(&passes[i])?;
             if let Some((queries, _)) = stamps.filter(|_| is_last) {
                 recorder.stamp(queries, None, Some(2));
             }
-            picker.record(&mut recorder, k, count)?;
+            recorder.run(&picker.lower(k, count))?;
             for (later, place) in links.iter().zip(&places).skip(i + 1) {
                 let waiting = later.picked.iter().filter(|(_, pick)| (done..done + count).contains(pick));
                 for &(row, pick) in waiting {
-                    let token = (&picker.best, pick::token_at(k, pick - done));
-                    recorder.copy(token, (ahead, place.rows_at + 4 * row as u64), 4);
+                    let from = Location::new(&picker.best, pick::token_at(k, pick - done));
+                    let to = Location::new(ahead, place.rows_at + 4 * row as u64);
+                    recorder.copy(&BufferCopy { from, to, bytes: 4 });
                 }
             }
             let to = done as u64 * pick::row_bytes(k);
-            recorder.copy((&picker.best, 0), (&self.readable, to), count as u64 * pick::row_bytes(k));
+            recorder.copy(&BufferCopy {
+                from: Location::new(&picker.best, 0),
+                to: Location::new(&self.readable, to),
+                bytes: count as u64 * pick::row_bytes(k),
+            });
             done += count;
         }
         if let Some((queries, resolved)) = stamps {
             recorder.encoder().resolve_query_set(queries, 0..3, resolved, 0);
-            recorder.copy((resolved, 0), (&self.readable, tops_bytes), STAMP_BYTES);
+            recorder.copy(&BufferCopy {
+                from: Location::new(resolved, 0),
+                to: Location::new(&self.readable, tops_bytes),
+                bytes: STAMP_BYTES,
+            });
         }
         recorder.submit();
         let measured = readback::read(gpu, &self.readable, tops_bytes + STAMP_BYTES, |bytes| {

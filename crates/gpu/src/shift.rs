@@ -3,11 +3,12 @@
 use wgpu::util::{BufferInitDescriptor, DeviceExt};
 
 use super::{
+    command::Binding,
     device::Gpu,
     ops::in_two,
     params::SLOT_BYTES,
     pipelines::{Kernel, Pipelines},
-    record::{Binding, Recorder},
+    record::Recorder,
     rows::{halves, turns},
     work::KvBuffers,
 };
@@ -84,6 +85,7 @@ pub fn shift(
 mod tests {
     use super::*;
     use crate::{
+        command::BufferCopy,
         plan::{RopeId, RopePairs},
         readback,
         tests::{gpu, numbers},
@@ -114,7 +116,7 @@ mod tests {
             let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
             let readable = gpu.buffer("result", buffer.size(), usage).unwrap();
             let mut recorder = Recorder::new(gpu, pipelines, None);
-            recorder.copy((buffer, 0), (&readable, 0), buffer.size());
+            recorder.copy(&BufferCopy::begin(buffer, &readable, buffer.size()));
             recorder.submit();
             readback::read(gpu, &readable, buffer.size(), bytemuck::pod_collect_to_vec).unwrap()
         };

@@ -10,6 +10,7 @@ use super::trial::TRIAL_BYTES;
 use super::{
     cache::DiskCache,
     clock::{Clock, Work},
+    command::BufferCopy,
     device::{Found, Gpu},
     harness::{Dispatch, bind, room, room_for},
     params::ReadParams,
@@ -96,7 +97,7 @@ fn round_trip(gpu: &Gpu) -> Result<f64> {
         let started = Instant::now();
         let mut recorder = Recorder::new(gpu, &mut pipelines, None);
         recorder.dispatch(kernel, &bound, groups)?;
-        recorder.copy((&sums.buffer, 0), (&readable.buffer, 0), 16);
+        recorder.copy(&BufferCopy::begin(&sums.buffer, &readable.buffer, 16));
         recorder.submit();
         readback::read(gpu, &readable.buffer, 16, |_| ())?;
         Ok(started.elapsed().as_secs_f64())

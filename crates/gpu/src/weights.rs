@@ -19,6 +19,14 @@ use crate::{
     },
 };
 
+/// What of a model is on the device.
+#[derive(Clone, Copy)]
+pub struct Held<'a> {
+    pub units: &'a UnitSet,
+    /// By weight id: of which matrices the high plane alone is.
+    pub by_planes: &'a [bool],
+}
+
 /// What every binding's offset is a multiple of.
 const ALIGN: u64 = 256;
 
@@ -423,7 +431,7 @@ impl Weights {
         gpu: &Gpu,
         model: &Model,
         layout: &Layout,
-        (held, by_planes): (&UnitSet, &[bool]),
+        held: Held,
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Self> {
         let limit = gpu.binding_bytes();
@@ -438,12 +446,12 @@ impl Weights {
             nothing,
         };
         let mut todo = Vec::new();
-        for ops in &held.ops(&model.plan) {
+        for ops in &held.units.ops(&model.plan) {
             for numbers in ops.iter().flat_map(|op| Numbers::of_op(model, layout, op)) {
                 let bytes = 4 * numbers.len(model) as u64;
                 weights.numbers.entry(numbers).or_insert_with(|| packer.place([bytes], arena)[0]);
             }
-            for joined in join(model, layout, ops, by_planes).into_iter().chain(tables(model, ops)) {
+            for joined in join(model, layout, ops, held.by_planes).into_iter().chain(tables(model, ops)) {
                 let first = joined.weights[0];
                 if weights.matrices.contains_key(&first) {
                     continue;

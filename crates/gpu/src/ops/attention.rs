@@ -1,36 +1,42 @@
 //! Attention's operations: keys and values put down, heads attended to, chunks joined.
 
+use std::ops::Range;
+
 use super::{
     super::{
+        command::{Binding, Load},
         formats::BLOCK,
         params::{AttendParams, RopeParams},
         pipelines::{Kernel, MOST_PREPARED_HEAD},
-        record::{MOST_WORK, Recorder},
+        record::MOST_WORK,
         rows::halves,
         stored::Stored,
         variants::Arith,
         weights::Numbers,
         work::{CHUNK, Slot, head_stride},
     },
-    Binding, Ops, Ready, Stage,
+    Lowering, Ops, Stage,
+    lower::StepAt,
     stored::AtOnce,
 };
 use crate::{
-    Result,
     backend::View,
-    plan::{AttnId, AttnSpec, Buf, Norm, NormKind, Step},
+    plan::{AttnId, AttnSpec, Buf, Norm, NormKind, Op},
 };
+
+/// Which attention of which slot of the KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AttentionKey {
+    pub slot: usize,
+    pub id: AttnId,
+}
 
 /// What of one layer's attention is not a matrix.
 pub struct Attention {
-    /// With the number of their heads: all of them, or queries, keys and values that lie apart.
-    stores: Vec<(Binding, u32)>,
-    pub(super) at_once: AtOnce,
+    fixed: Fixed,
     attend: wgpu::BindGroup,
     split: wgpu::BindGroup,
     join: wgpu::BindGroup,
-    /// Parameters of `attend`, `split` and `join` for each piece of a batch's rows.
-    pieces: Vec<u32>,
     spec: AttnSpec,
     pub(super) stored: Stored,
     /// How the rows of `attend` and `join` are prepared for products.
@@ -41,7 +47,25 @@ pub struct Attention {
     generation: u64,
 }
 
+/// What of an attention stays when the lists of cells move.
+struct Fixed {
+    stores: Vec<StoredHeads>,
+    at_once: AtOnce,
+    /// Parameters of [`Attention::attend`], `split` and `join` for each piece of a batch's rows.
+    pieces: Vec<u32>,
+}
+
+/// What stores some heads: all of them, or queries, keys and values that lie apart.
+struct StoredHeads {
+    bound: Binding,
+    count: u32,
+}
+
 impl Attention {
+    pub(super) fn at_once(&self) -> &AtOnce {
+        &self.fixed.at_once
+    }
+
     /// Multiplications of a row that sees so many cells.
     fn work(&self, seen: usize) -> u64 {
         (2 * self.spec.n_head * self.spec.head_dim * seen) as u64
@@ -65,38 +89,34 @@ const NORMED_AFTER: u32 = 16;
 const NONE: u32 = u32::MAX;
 
 impl Ops {
-    /// The attention of a slot, made or made anew where the lists have moved.
-    /// `step` stores for it, between those before and behind.
-    pub fn prepare_attention(
-        &mut self,
-        stage: &Stage,
-        (before, step, behind): (&[Step], &Step, &[Step]),
-        id: AttnId,
-    ) {
-        let (generation, slot) = (stage.rows.lists.generation, step.slot);
-        if self.attentions.get(&(slot, id)).is_some_and(|known| known.generation == generation) {
-            return;
+    /// The attention that this step stores for, if it does: made, or made anew where the lists have moved.
+    pub(super) fn attention_of_store(&mut self, stage: &Stage, at: StepAt) -> Option<AttentionKey> {
+        let Op::Store(id) = *at.step().op else { return None };
+        let (generation, slot) = (stage.rows.lists.generation, at.step().slot);
+        let key = AttentionKey { slot, id };
+        if self.attentions.get(&key).is_some_and(|known| known.generation == generation) {
+            return Some(key);
         }
         let spec = stage.model.plan.attention(id);
-        let old = self.attentions.remove(&(slot, id));
-        let (stores, at_once, pieces) = match old {
-            Some(Attention { stores, at_once, pieces, .. }) => (stores, at_once, pieces),
+        let fixed = match self.attentions.remove(&key) {
+            Some(known) => known.fixed,
             None => {
                 let attend = attend_params(stage, spec, slot);
                 let first_rows = (0..stage.work.max_rows).step_by(stage.work.piece_rows);
                 let pieces =
                     first_rows.map(|row| self.params.add(&AttendParams { first_row: row as u32, ..attend }));
                 let pieces = pieces.collect();
-                let at_once = self.stored_at_once(stage, (before, step, behind), spec);
-                (self.stores(stage, spec, slot), at_once, pieces)
+                let at_once = self.stored_at_once(stage, at, spec);
+                Fixed { stores: self.stores(stage, spec, slot), at_once, pieces }
             }
         };
-        let made = self.make_attention(stage, spec, slot, (stores, at_once, pieces));
-        self.attentions.insert((slot, id), made);
+        let made = self.make_attention(stage, spec, slot, fixed);
+        self.attentions.insert(key, made);
+        Some(key)
     }
 
     /// What stores heads, in as few dispatches as they lie in pieces.
-    fn stores(&mut self, stage: &Stage, spec: &AttnSpec, slot: usize) -> Vec<(Binding, u32)> {
+    fn stores(&mut self, stage: &Stage, spec: &AttnSpec, slot: usize) -> Vec<StoredHeads> {
         let norm = |norm: Option<Norm>| match norm {
             Some(norm) => stage.weights.numbers(Numbers::of_norm(stage.model, &norm, spec.head_dim)),
             None => stage.weights.binding(stage.weights.nothing),
@@ -117,18 +137,12 @@ impl Ops {
             ];
             let kernel = Kernel::RopeStore(stage.cache.stored(spec.values_are_keys));
             let group = stage.bind(&self.params, kernel, &storage);
-            (Binding { group, params }, heads.count as u32)
+            StoredHeads { bound: Binding { group, params }, count: heads.count as u32 }
         });
         stores.collect()
     }
 
-    fn make_attention(
-        &self,
-        stage: &Stage,
-        spec: &AttnSpec,
-        slot: usize,
-        (stores, at_once, pieces): (Vec<(Binding, u32)>, AtOnce, Vec<u32>),
-    ) -> Attention {
+    fn make_attention(&self, stage: &Stage, spec: &AttnSpec, slot: usize, fixed: Fixed) -> Attention {
         let cache = stage.cache;
         let slot = cache.slot(slot);
         let numbers = |numbers: Option<Numbers>| match numbers {
@@ -164,12 +178,10 @@ impl Ops {
         let [key_words, value_words] = cache.words(spec.head_dim, spec.values_are_keys);
         let cell_words = if spec.values_are_keys { key_words } else { key_words + value_words };
         Attention {
-            stores,
-            at_once,
+            fixed,
             attend: attend(false, arith, stage.room(spec.out)),
             split: attend(true, Arith::Float, whole(&work.chunks)),
             join: bind(Kernel::AttendJoin(arith), joined, arith),
-            pieces,
             spec: *spec,
             stored: cache.stored(spec.values_are_keys),
             arith,
@@ -178,39 +190,34 @@ impl Ops {
         }
     }
 
-    pub(super) fn store(&self, recorder: &mut Recorder, attention: &Attention, rows: usize) -> Result<()> {
-        if attention.at_once.takes(rows) {
-            return Ok(());
+    pub(super) fn store(&self, out: &mut Lowering, attention: &Attention) {
+        if attention.at_once().takes(out.rows) {
+            return;
         }
-        for (bound, heads) in &attention.stores {
-            recorder.dispatch(Kernel::RopeStore(attention.stored), bound, [*heads, rows as u32, 1])?;
+        for StoredHeads { bound, count } in &attention.fixed.stores {
+            out.dispatch(Kernel::RopeStore(attention.stored), bound, [*count, out.rows as u32, 1]);
         }
-        Ok(())
     }
 
-    pub(super) fn attend(
-        &self,
-        recorder: &mut Recorder,
-        attention: &Attention,
-        view: &View,
-        ready: &mut Ready,
-    ) -> Result<()> {
+    pub(super) fn attend(&self, out: &mut Lowering, attention: &Attention, view: &View) {
         let Attention { spec, arith, .. } = attention;
         let seen: Vec<usize> = view.visible.iter().map(|seen| seen.to - seen.from).collect();
-        let (heads, crowd) = (spec.n_head as u32, recorder.gpu.tuning.crowd);
+        let (heads, crowd) = (spec.n_head as u32, out.gpu.tuning.crowd);
         let groups_of = |others: usize| shared_heads(spec, others as u32, crowd);
         // Contexts are split where the device would be idle otherwise.
         let whole_groups = groups_of(seen.len()).unwrap_or(heads) * seen.len() as u32;
         let is_idle = seen.len() <= FEW_ROWS || whole_groups < ENOUGH * crowd;
         let fits = seen.len().min(self.piece_rows) <= self.split_rows;
         let splits = is_idle && fits && seen.iter().any(|&seen| seen > CHUNK);
-        for (first, rows) in dispatches(attention, &seen, self.piece_rows, splits) {
-            let seen = &seen[first..first + rows];
+        for range in dispatches(attention, &seen, self.piece_rows, splits) {
+            let (first, rows) = (range.start, range.len());
+            let seen = &seen[range];
             let cells: usize = seen.iter().sum();
-            recorder.weigh(attention.work(cells), attention.cell_bytes * cells as u64);
+            let (work, bytes) = (attention.work(cells), attention.cell_bytes * cells as u64);
+            out.weigh(Load { work, bytes, of_matrices: 0 });
             let bound = |group: &wgpu::BindGroup| Binding {
                 group: group.clone(),
-                params: attention.pieces[first / self.piece_rows],
+                params: attention.fixed.pieces[first / self.piece_rows],
             };
             let chunks = if splits { seen.iter().max().map_or(1, |seen| seen.div_ceil(CHUNK)) } else { 1 };
             let shared = groups_of(chunks * rows);
@@ -219,16 +226,15 @@ impl Ops {
                 Kernel::Attend { split: splits, shared: shared.is_some(), stored: attention.stored, arith };
             let group = if splits { &attention.split } else { &attention.attend };
             let groups = [shared.unwrap_or(heads), chunks as u32, rows as u32];
-            recorder.dispatch(kernel, &bound(group), groups)?;
+            out.dispatch(kernel, &bound(group), groups);
             if splits {
                 let join = Kernel::AttendJoin(attention.arith);
-                recorder.dispatch(join, &bound(&attention.join), [heads, 1, rows as u32])?;
+                out.dispatch(join, &bound(&attention.join), [heads, 1, rows as u32]);
             }
         }
         if *arith != Arith::Float {
-            ready.add(spec.out);
+            out.add_ready(spec.out);
         }
-        Ok(())
     }
 }
 
@@ -238,17 +244,17 @@ const FEW_ROWS: usize = 8;
 /// Rows that make so many times a crowd are enough to have none split.
 const ENOUGH: u32 = 4;
 
-/// The rows of each dispatch, the first and how many: a piece where contexts are split, because chunks have room for no
+/// The rows of each dispatch: a piece where contexts are split, because chunks have room for no
 /// more, else as many pieces as one submission may have.
-fn dispatches(attention: &Attention, seen: &[usize], piece_rows: usize, splits: bool) -> Vec<(usize, usize)> {
-    let mut all: Vec<(usize, usize)> = Vec::new();
+fn dispatches(attention: &Attention, seen: &[usize], piece_rows: usize, splits: bool) -> Vec<Range<usize>> {
+    let mut all: Vec<Range<usize>> = Vec::new();
     let mut work = 0;
     for (i, piece) in seen.chunks(piece_rows).enumerate() {
         let more = attention.work(piece.iter().sum());
         match all.last_mut() {
-            Some((_, rows)) if !splits && work + more <= MOST_WORK => *rows += piece.len(),
+            Some(rows) if !splits && work + more <= MOST_WORK => rows.end += piece.len(),
             _ => {
-                all.push((i * piece_rows, piece.len()));
+                all.push(i * piece_rows..i * piece_rows + piece.len());
                 work = 0;
             }
         }

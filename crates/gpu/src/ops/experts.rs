@@ -3,20 +3,17 @@
 
 use super::{
     super::{
+        command::{Binding, Load},
         formats::{BLOCK, Format},
         params::{ChooseParams, MatmulParams, SortParams, SumParams},
         pipelines::{Bindings, Kernel, Mode, numbers_of},
-        record::Recorder,
         variants::Arith,
         weights::{Joined, Numbers, To},
         work::{most_tiles, tiles_words},
     },
-    AT_ONCE, Binding, Ops, Ready, RowStep, Stage,
+    AT_ONCE, Lowering, Ops, RowStep, Stage,
 };
-use crate::{
-    Result,
-    plan::{Buf, Gating, MoeId, MoeSpec, Plan, Step, WeightId},
-};
+use crate::plan::{Buf, Gating, MoeId, MoeSpec, Plan, Step, WeightId};
 
 /// With more rows to an expert than this on average it is worth sorting them.
 const ROWS_TO_SORT: usize = 4;
@@ -54,6 +51,14 @@ struct Part {
     by_tile: Binding,
 }
 
+/// What the commands of a layer's experts depend on, beside the number of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ExpertsKey {
+    pub id: MoeId,
+    /// How many a row takes.
+    pub taken: usize,
+}
+
 /// The layer's experts, and how many a row takes.
 #[derive(Clone, Copy)]
 struct Of<'a> {
@@ -74,26 +79,35 @@ impl<'a> Taking<'a> {
         let moe = plan.moe(id);
         Taking { id, of: Of { moe, taken: moe.taken(step.experts) }, coarse: step.coarse }
     }
+
+    fn key(self) -> ExpertsKey {
+        ExpertsKey { id: self.id, taken: self.of.taken }
+    }
 }
 
 impl Ops {
-    /// Makes a layer's experts, of whose matrices `joined` are, for rows that take so many.
-    pub(super) fn add_experts(&mut self, stage: &Stage, joined: &[Joined], id: MoeId, taken: usize) {
-        let moe = stage.model.plan.moe(id);
-        let of = Of { moe, taken };
+    /// Makes a layer's experts for rows that take so many, unless they are there.
+    pub(super) fn prepare_experts(&mut self, stage: &Stage, taking: Taking) {
+        let (key, of) = (taking.key(), taking.of);
+        if self.experts.contains_key(&key) {
+            return;
+        }
+        let joined = self.expert_matrices[&key.id].clone();
         let (down, gates): (Vec<&Joined>, Vec<&Joined>) =
-            joined.iter().partition(|joined| joined.src == moe.hidden);
+            joined.iter().partition(|joined| joined.src == of.moe.hidden);
         let sort = self.sorting(stage, of);
         let gates = gates.into_iter().map(|joined| self.matrices(stage, joined, of)).collect();
         let down = down.into_iter().map(|joined| self.matrices(stage, joined, of)).collect();
         let sum = self.experts_sum(stage, of);
-        self.experts.insert((id, taken), Experts { sort, gates, down, sum });
+        self.experts.insert(key, Experts { sort, gates, down, sum });
     }
 
-    /// Makes a row's choice of so many, which may be for experts elsewhere.
-    pub(super) fn add_choice(&mut self, stage: &Stage, id: MoeId, taken: usize) {
-        let choice = self.choice(stage, Of { moe: stage.model.plan.moe(id), taken });
-        self.choices.insert((id, taken), choice);
+    /// Makes a row's choice of so many, which may be for experts elsewhere, unless it is there.
+    pub(super) fn prepare_choice(&mut self, stage: &Stage, taking: Taking) {
+        if !self.choices.contains_key(&taking.key()) {
+            let choice = self.choice(stage, taking.of);
+            self.choices.insert(taking.key(), choice);
+        }
     }
 
     fn choice(&mut self, stage: &Stage, Of { moe, taken }: Of) -> RowStep {
@@ -217,68 +231,50 @@ impl Ops {
         }
     }
 
-    pub(super) fn choose_experts(&self, recorder: &mut Recorder, to: Taking, rows: usize) -> Result<()> {
-        self.choices[&(to.id, to.of.taken)].record(recorder, rows)
+    pub(super) fn choose_experts(&self, out: &mut Lowering, taking: Taking) {
+        self.choices[&taking.key()].lower(out);
     }
 
-    pub(super) fn sum_experts(&self, recorder: &mut Recorder, to: Taking, rows: usize) -> Result<()> {
-        self.experts[&(to.id, to.of.taken)].sum.record(recorder, rows)
+    pub(super) fn sum_experts(&self, out: &mut Lowering, taking: Taking) {
+        self.experts[&taking.key()].sum.lower(out);
     }
 
     /// The first products of each row's experts.
-    pub(super) fn gate_experts(
-        &self,
-        recorder: &mut Recorder,
-        to: Taking,
-        rows: usize,
-        ready: &mut Ready,
-    ) -> Result<()> {
-        let Experts { sort, gates, .. } = &self.experts[&(to.id, to.of.taken)];
-        if sorts(to.of, rows) {
-            recorder.dispatch(Kernel::ExpertsSort, sort, [1, 1, 1])?;
+    pub(super) fn gate_experts(&self, out: &mut Lowering, taking: Taking) {
+        let Experts { sort, gates, .. } = &self.experts[&taking.key()];
+        if sorts(taking.of, out.rows) {
+            out.dispatch(Kernel::ExpertsSort, sort, [1, 1, 1]);
         }
-        gates.iter().try_for_each(|matrix| self.expert_products(recorder, matrix, to, rows, ready))
+        gates.iter().for_each(|matrix| self.expert_products(out, matrix, taking));
     }
 
     /// What comes out of them.
-    pub(super) fn finish_experts(
-        &self,
-        recorder: &mut Recorder,
-        to: Taking,
-        rows: usize,
-        ready: &mut Ready,
-    ) -> Result<()> {
-        let Experts { down, .. } = &self.experts[&(to.id, to.of.taken)];
-        down.iter().try_for_each(|matrix| self.expert_products(recorder, matrix, to, rows, ready))
+    pub(super) fn finish_experts(&self, out: &mut Lowering, taking: Taking) {
+        let Experts { down, .. } = &self.experts[&taking.key()];
+        down.iter().for_each(|matrix| self.expert_products(out, matrix, taking));
     }
 
-    fn expert_products(
-        &self,
-        recorder: &mut Recorder,
-        matmul: &ExpertMatmul,
-        Taking { of, coarse, .. }: Taking,
-        rows: usize,
-        ready: &mut Ready,
-    ) -> Result<()> {
+    fn expert_products(&self, out: &mut Lowering, matmul: &ExpertMatmul, taking: Taking) {
+        let (Taking { of, coarse, .. }, rows) = (taking, out.rows);
         let &ExpertMatmul { format, mode, lanes, arith, src, .. } = matmul;
-        self.make_ready(recorder, (src, arith), rows, ready)?;
+        self.make_ready(out, src, arith);
         let coarse = coarse && format.has_planes();
         let bytes = if coarse { matmul.coarse_bytes } else { matmul.bytes };
         let (n_expert, pairs) = (of.moe.n_expert, rows * of.taken);
         let read = pairs.min(n_expert) as u64;
-        recorder.weigh_product(matmul.work * pairs as u64, bytes * read / n_expert as u64);
+        out.weigh(Load::of_product(matmul.work * pairs as u64, bytes * read / n_expert as u64));
         for part in &matmul.parts {
             if sorts(of, rows) {
                 let kernel = Kernel::ExpertTile { format, mode, lanes, coarse, arith };
                 let tiles = most_tiles(n_expert, pairs) as u32;
-                recorder.dispatch(kernel, &part.by_tile, [matmul.rows.div_ceil(64), tiles, 1])?;
+                out.dispatch(kernel, &part.by_tile, [matmul.rows.div_ceil(64), tiles, 1]);
             } else {
                 let kernel = Kernel::ExpertRows { format, mode, lanes, coarse, arith };
-                let at_once = kernel.rows_at_once(&recorder.gpu.tuning);
-                recorder.dispatch(kernel, &part.by_pair, [matmul.rows.div_ceil(at_once), pairs as u32, 1])?;
+                let at_once = kernel.rows_at_once(&out.gpu.tuning);
+                out.dispatch(kernel, &part.by_pair, [matmul.rows.div_ceil(at_once), pairs as u32, 1]);
             }
         }
-        matmul.then_activate.iter().try_for_each(|step| step.record(recorder, rows))
+        matmul.then_activate.iter().for_each(|step| step.lower(out));
     }
 }
 

@@ -3,17 +3,16 @@
 
 use super::{
     super::{
+        command::Binding,
         layout::Place,
         params::{ConvolveParams, ScanParams},
         pipelines::Kernel,
-        record::Recorder,
         states::{ScanShape, Slab},
         weights::Numbers,
     },
-    Binding, Ops, Stage,
+    Lowering, Ops, Stage,
 };
 use crate::{
-    Result,
     kv::Replay,
     plan::{MixerId, MixerSpec, Scan, ScanColumns, ScanKind},
 };
@@ -146,27 +145,26 @@ impl Ops {
     }
 
     /// For so many sequences.
-    pub(super) fn convolve(&self, recorder: &mut Recorder, id: MixerId, runs: usize) -> Result<()> {
+    pub(super) fn convolve(&self, out: &mut Lowering, id: MixerId, runs: usize) {
         let mixer = &self.mixers[&id];
         let groups = [mixer.channel_groups, runs as u32, 1];
-        recorder.dispatch(Kernel::Convolve { again: false }, &mixer.convolve, groups)
+        out.dispatch(Kernel::Convolve { again: false }, &mixer.convolve, groups);
     }
 
-    pub(super) fn scan(&self, recorder: &mut Recorder, id: MixerId, runs: usize) -> Result<()> {
+    pub(super) fn scan(&self, out: &mut Lowering, id: MixerId, runs: usize) {
         let scan = self.mixers[&id].scan.as_ref().expect("a plan that scans has one");
-        recorder.dispatch(scan.kernel(false), &scan.bound, [scan.groups, runs as u32, 1])
+        out.dispatch(scan.kernel(false), &scan.bound, [scan.groups, runs as u32, 1]);
     }
 
     /// Makes states again.
-    pub fn replay(&self, recorder: &mut Recorder, replay: &Replay) -> Result<()> {
+    pub(super) fn replay(&self, out: &mut Lowering, replay: &Replay) {
         for (layer, _) in replay.layers.iter().enumerate().filter(|(_, step)| step.is_some()) {
             let Some(mixer) = self.mixers.get(&MixerId(layer as u32)) else { continue };
             let groups = [mixer.channel_groups, 1, 1];
-            recorder.dispatch(Kernel::Convolve { again: true }, &mixer.convolve, groups)?;
+            out.dispatch(Kernel::Convolve { again: true }, &mixer.convolve, groups);
             if let Some(scan) = &mixer.scan {
-                recorder.dispatch(scan.kernel(true), &scan.bound, [scan.groups, 1, 1])?;
+                out.dispatch(scan.kernel(true), &scan.bound, [scan.groups, 1, 1]);
             }
         }
-        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 
 mod attention;
 mod experts;
+mod lower;
 pub mod mixers;
 mod per_head;
 mod products;
@@ -12,31 +13,32 @@ mod unscaled;
 
 use std::collections::HashMap;
 
-use attention::Attention;
-use experts::{Experts, Taking};
+use attention::{Attention, AttentionKey};
+use experts::{Experts, ExpertsKey};
+use lower::Lowering;
+pub use lower::{Borders, HeadPiece, Pass, Tap};
 use mixers::Mixer;
 use per_head::PerHead;
 use products::Matmul;
-use small::Taken;
+use small::{Factor, NormRows, Source, Taken};
 use stored::MOST_PARTS as MOST_STORING_PARTS;
 use unscaled::DeferredNorm;
 
 use super::{
+    command::Binding,
     device::Gpu,
     layout::Place,
     params::Params,
     pipelines::{Bindings, Kernel, Pipelines},
-    record::{Binding, Recorder},
     rows::RowData,
     states::StateStore,
     variants::Arith,
-    weights::{Apart, Joined, Weights, join},
+    weights::{Apart, Held, Joined, Weights, join},
     work::{KvBuffers, MOST_PIECES, OUTPUTS_AT_ONCE, WorkBuffers},
 };
 use crate::{
-    Model, Result,
-    backend::Rows,
-    plan::{AttnId, Buf, BufSet, MixerId, MoeId, Op, OpId, Plan, PlanOp, Step, UnitSet, WeightId},
+    Model,
+    plan::{Buf, MixerId, MoeId, Op, OpId, Plan, PlanOp, WeightId},
 };
 
 /// A kernel that takes each row by itself, in so many workgroups.
@@ -50,8 +52,11 @@ struct RowStep {
 const AT_ONCE: usize = 64;
 
 impl RowStep {
-    fn record(&self, recorder: &mut Recorder, rows: usize) -> Result<()> {
-        recorder.dispatch(self.kernel, &self.bound, [self.groups, rows as u32, 1])
+    fn lower(&self, out: &mut Lowering) {
+        out.dispatch(self.kernel, &self.bound, [self.groups, out.rows as u32, 1]);
+        if matches!(self.kernel, Kernel::Norm(arith) if arith != Arith::Float) {
+            out.add_ready(Buf::H);
+        }
     }
 }
 
@@ -77,14 +82,14 @@ pub struct Ops {
     /// Of rows that products do not take as they are.
     preparers: HashMap<Buf, RowStep>,
     /// By how many a row takes, when that is first asked for.
-    choices: HashMap<(MoeId, usize), RowStep>,
-    experts: HashMap<(MoeId, usize), Experts>,
+    choices: HashMap<ExpertsKey, RowStep>,
+    experts: HashMap<ExpertsKey, Experts>,
     expert_matrices: HashMap<MoeId, Vec<Joined>>,
     per_head: HashMap<OpId, PerHead>,
     mixers: HashMap<MixerId, Mixer>,
     /// What becomes of logits, where they are not left as they are.
     cap: Option<RowStep>,
-    attentions: HashMap<(usize, AttnId), Attention>,
+    attentions: HashMap<AttentionKey, Attention>,
 }
 
 /// Everything that operations bind.
@@ -149,29 +154,6 @@ impl Stage<'_> {
     }
 }
 
-/// Which rows are prepared as they are now.
-#[derive(Default)]
-struct Ready {
-    h: bool,
-    rest: Option<Buf>,
-}
-
-impl Ready {
-    fn has(&self, buf: Buf) -> bool {
-        if buf == Buf::H { self.h } else { self.rest == Some(buf) }
-    }
-
-    fn add(&mut self, buf: Buf) {
-        if buf == Buf::H { self.h = true } else { self.rest = Some(buf) }
-    }
-
-    /// These were written, and not prepared.
-    fn forget(&mut self, written: BufSet) {
-        self.h &= !written.contains(Buf::H);
-        self.rest = self.rest.filter(|&buf| !written.contains(buf));
-    }
-}
-
 impl Ops {
     /// Parameter slots that a plan may need, whose matrices lie in so many parts.
     pub fn count(plan: &Plan, matrix_parts: usize, n_slots: usize, max_rows: usize) -> usize {
@@ -192,7 +174,7 @@ impl Ops {
         products + on_rows + experts + head + preparers + attentions
     }
 
-    pub fn new(stage: &Stage, (held, by_planes): (&UnitSet, &[bool]), params: Params) -> Self {
+    pub fn new(stage: &Stage, held: Held, params: Params) -> Self {
         let mut ops = Ops {
             params,
             split_rows: stage.work.split_rows,
@@ -211,11 +193,11 @@ impl Ops {
             cap: None,
             attentions: HashMap::new(),
         };
-        for part in held.ops(&stage.model.plan) {
+        for part in held.units.ops(&stage.model.plan) {
             for &op in &part {
                 ops.make(stage, op);
             }
-            for joined in join(stage.model, &stage.work.layout, &part, by_planes) {
+            for joined in join(stage.model, &stage.work.layout, &part, held.by_planes) {
                 match joined.apart {
                     Some(Apart::Experts(id)) => ops.expert_matrices.entry(id).or_default().push(joined),
                     Some(Apart::Heads) => {}
@@ -223,7 +205,7 @@ impl Ops {
                 }
             }
         }
-        ops.bind_unscaled(stage, held);
+        ops.bind_unscaled(stage, held.units);
         ops
     }
 
@@ -241,33 +223,39 @@ impl Ops {
         RowStep { kernel, bound, groups: groups as u32 }
     }
 
-    /// An operation that is made at load by itself: attention is made by `prepare`, and products are joined.
+    /// An operation that is made at load by itself: attention and experts are made
+    /// when a pass first needs them, and products are joined.
     fn make(&mut self, stage: &Stage, PlanOp { id: op_id, op }: PlanOp) {
         // What sublayers share is among the operations of both.
         if self.on_rows.contains_key(&op_id) || self.per_head.contains_key(&op_id) {
             return;
         }
         let steps = match *op {
-            Op::Embed { table, by, dst, scale, add } => self.embed(stage, table, by, dst, (scale, add)),
+            Op::Embed { table, by, dst, scale, add } => self.embed(stage, table, by, dst, scale, add),
             // Bound when the product before it is known.
             Op::Norm { .. } if self.unscaled.has(op_id) => return,
             Op::Norm { norm, group, src, dst, add } => {
-                vec![self.norm(stage, op, &norm, (group, src, dst, add), None)]
+                vec![self.norm(stage, op, &norm, NormRows { group, src, dst, add, list_at: None })]
             }
-            Op::Multiply { dst, f, by, g, column } => vec![self.multiply(stage, (dst, f), (by, g), column)],
+            Op::Multiply { dst, f, by, g, column } => {
+                let (dst, by) = (Factor { buf: dst, activation: f }, Factor { buf: by, activation: g });
+                vec![self.multiply(stage, dst, by, column)]
+            }
             Op::Add { src, dst, scale, gate } => vec![self.add(stage, src, dst, scale, gate)],
             Op::Scale { buf, by } => vec![self.scale(stage, buf, by)],
             Op::Weigh { buf, adapter } => vec![self.weigh(stage, buf, adapter)],
             Op::Take { src, from, group, dst, to } => {
                 let parts = stage.place(src).width / from.every;
-                vec![self.take(stage, (src, from), group, parts, Taken::into_parts(stage, dst, to, group))]
+                let source = Source { src, from, parts, taken: group };
+                vec![self.take(stage, source, Taken::into_parts(stage, dst, to, group))]
             }
             Op::Head { norm, scale, cap, .. } => {
                 self.cap = self.logits(stage, scale, cap);
                 let first = stage.rows.sections.outputs();
                 let lists = (first..first + stage.work.max_rows).step_by(OUTPUTS_AT_ONCE);
-                let rows = (0, Buf::X, Buf::H, false);
-                lists.map(|list_at| self.norm(stage, op, &norm, rows, Some(list_at))).collect()
+                let rows = NormRows { group: 0, src: Buf::X, dst: Buf::H, add: false, list_at: None };
+                let rows = lists.map(|list_at| NormRows { list_at: Some(list_at), ..rows });
+                rows.map(|rows| self.norm(stage, op, &norm, rows)).collect()
             }
             Op::PerHead { .. } => return self.add_per_head(stage, PlanOp { id: op_id, op }),
             // With its scan.
@@ -284,178 +272,6 @@ impl Ops {
         };
         self.on_rows.insert(op_id, steps);
     }
-
-    /// Makes what the steps need and do not have yet, before anything is recorded.
-    pub fn prepare(&mut self, stage: &Stage, steps: &[Step]) {
-        for (i, step) in steps.iter().enumerate() {
-            match *step.op {
-                Op::Store(id) => {
-                    self.prepare_attention(stage, (&steps[..i], step, &steps[i + 1..]), id);
-                }
-                Op::Choose(id) => {
-                    let taken = stage.model.plan.moe(id).taken(step.experts);
-                    if !self.choices.contains_key(&(id, taken)) {
-                        self.add_choice(stage, id, taken);
-                    }
-                }
-                Op::ExpertsGate(id) => {
-                    let taken = stage.model.plan.moe(id).taken(step.experts);
-                    if !self.experts.contains_key(&(id, taken)) {
-                        let matrices = self.expert_matrices[&id].clone();
-                        self.add_experts(stage, &matrices, id, taken);
-                    }
-                }
-                Op::Embed { .. }
-                | Op::Norm { .. }
-                | Op::MatMul { .. }
-                | Op::Gate { .. }
-                | Op::Multiply { .. }
-                | Op::Add { .. }
-                | Op::Scale { .. }
-                | Op::Weigh { .. }
-                | Op::Take { .. }
-                | Op::PerHead { .. }
-                | Op::Attend(_)
-                | Op::ExpertsDown(_)
-                | Op::Convolve(_)
-                | Op::Scan(_)
-                | Op::ExpertsSum(_)
-                | Op::Head { .. } => {}
-            }
-        }
-    }
-
-    /// All steps but the head. `before` is called with the number of each.
-    pub fn record(
-        &self,
-        recorder: &mut Recorder,
-        plan: &Plan,
-        (steps, rows): (&[Step], &Rows),
-        Borders { mut lows, leaves }: Borders,
-        mut before: impl FnMut(&mut Recorder, usize),
-    ) -> Result<()> {
-        let n = rows.tokens.len();
-        let mut covered = 0;
-        // The norm behind a product that has done its work.
-        let mut normed = None;
-        let mut ready = Ready::default();
-        for (i, step) in steps.iter().enumerate() {
-            before(recorder, i);
-            if self.arith != Arith::Float {
-                ready.forget(plan.operands(step.op).writes);
-            }
-            if covered > 0 {
-                covered -= 1;
-                continue;
-            }
-            match *step.op {
-                Op::Norm { .. } if self.unscaled.has(step.id) => {
-                    let is_done = normed.take() == Some(step.id);
-                    let is_made_anew = |later: &Step| plan.operands(later.op).writes.contains(Buf::H);
-                    let leaves = leaves.contains(Buf::H) && !steps[i + 1..].iter().any(is_made_anew);
-                    self.norm_unscaled(recorder, step.id, n, (is_done, leaves))?;
-                    ready.add(Buf::H);
-                }
-                Op::Embed { .. }
-                | Op::Norm { .. }
-                | Op::Multiply { .. }
-                | Op::Add { .. }
-                | Op::Take { .. }
-                | Op::Scale { .. }
-                | Op::Weigh { .. } => {
-                    for made in &self.on_rows[&step.id] {
-                        self.on_row(recorder, made, n, &mut ready)?;
-                    }
-                }
-                Op::PerHead { .. } => {
-                    self.multiply_heads(recorder, &self.per_head[&step.id], n, step.coarse, &mut ready)?;
-                }
-                Op::MatMul { weight, .. } => {
-                    let matmul = &self.matmuls[&weight];
-                    covered = matmul.covers - 1;
-                    let lows = std::mem::take(&mut lows);
-                    let norming = self
-                        .norming_product(matmul, steps.get(i + 1), n, recorder.gpu.tuning.norms_in_products)
-                        .filter(|_| !lows);
-                    if let Some((norm, bounds)) = norming {
-                        self.add_and_norm(recorder, matmul, bounds, (n, step.coarse), &mut ready)?;
-                        normed = Some(norm);
-                        continue;
-                    }
-                    match self.storing_product(&steps[i..], n) {
-                        Some(storing) => {
-                            let how = (n, step.coarse);
-                            self.multiply_and_store(recorder, matmul, storing, how, &mut ready)?;
-                        }
-                        None => self.matmul(recorder, matmul, n, (step.coarse, lows), &mut ready)?,
-                    }
-                }
-                Op::Gate { gate, up, .. } => {
-                    let how = (step.coarse, std::mem::take(&mut lows));
-                    self.matmul(recorder, &self.matmuls[&gate.weight], n, how, &mut ready)?;
-                    if let Some(up) = up.and_then(|up| self.matmuls.get(&up.weight)) {
-                        self.matmul(recorder, up, n, (step.coarse, false), &mut ready)?;
-                    }
-                }
-                Op::Store(id) => self.store(recorder, &self.attentions[&(step.slot, id)], n)?,
-                Op::Attend(id) => {
-                    let view = &rows.views[rows.view_of_slot(step.slot, plan.attention(id).window)];
-                    self.attend(recorder, &self.attentions[&(step.slot, id)], view, &mut ready)?;
-                }
-                Op::Choose(id) => self.choose_experts(recorder, Taking::new(plan, id, step), n)?,
-                Op::ExpertsGate(id) => {
-                    self.gate_experts(recorder, Taking::new(plan, id, step), n, &mut ready)?;
-                }
-                Op::ExpertsDown(id) => {
-                    self.finish_experts(recorder, Taking::new(plan, id, step), n, &mut ready)?;
-                }
-                Op::ExpertsSum(id) => self.sum_experts(recorder, Taking::new(plan, id, step), n)?,
-                Op::Convolve(id) => self.convolve(recorder, id, rows.states.len())?,
-                Op::Scan(id) => self.scan(recorder, id, rows.states.len())?,
-                Op::Head { .. } => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn on_row(&self, recorder: &mut Recorder, made: &RowStep, rows: usize, ready: &mut Ready) -> Result<()> {
-        made.record(recorder, rows)?;
-        if matches!(made.kernel, Kernel::Norm(arith) if arith != Arith::Float) {
-            ready.add(Buf::H);
-        }
-        Ok(())
-    }
-
-    /// The logits of piece `piece` of the outputs, `count` rows of it.
-    pub fn record_head(
-        &self,
-        recorder: &mut Recorder,
-        head: &Step,
-        piece: usize,
-        count: usize,
-    ) -> Result<()> {
-        let Op::Head { weight, .. } = *head.op else { unreachable!("only the head makes logits") };
-        let mut ready = Ready::default();
-        self.on_row(recorder, &self.on_rows[&head.id][piece], count, &mut ready)?;
-        self.matmul(recorder, &self.matmuls[&weight], count, (false, false), &mut ready)?;
-        if let Some(cap) = &self.cap {
-            cap.record(recorder, count)?;
-        }
-        Ok(())
-    }
-}
-
-/// What the CPU has made for the first step, and what it is to have of the last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Borders {
-    /// The first is a product whose sums of low planes are there.
-    pub lows: bool,
-    /// Rows that are read back.
-    pub leaves: BufSet,
-}
-
-impl Borders {
-    pub const NONE: Borders = Borders { lows: false, leaves: BufSet::NONE };
 }
 
 /// So many workgroups, in two dimensions where one does not hold them.

@@ -3,22 +3,19 @@
 
 use super::{
     super::{
+        command::{Binding, Load},
         formats::{BLOCK, Format},
         params::MatmulParams,
         pipelines::{Bindings, Kernel},
-        record::Recorder,
         tuning::FEW_ROWS,
         tuning::TILE_ROWS,
         variants::Arith,
         work::{heads_apart, padded},
     },
-    Binding, Ops, Ready, RowStep, Stage,
-    small::Taken,
+    Lowering, Ops, RowStep, Stage,
+    small::{Source, Taken},
 };
-use crate::{
-    Result,
-    plan::{Buf, Op, PlanOp},
-};
+use crate::plan::{Buf, Op, PlanOp};
 
 pub struct PerHead {
     /// Parts of rows that are taken apart, and prepared then.
@@ -33,8 +30,13 @@ pub struct PerHead {
     work: u64,
     bytes: u64,
     coarse_bytes: u64,
-    /// With how many heads' matrices lie there.
-    parts: Vec<(Binding, u32)>,
+    parts: Vec<Part>,
+}
+
+/// Matrices of some heads, which lie in one binding.
+struct Part {
+    bound: Binding,
+    heads: u32,
 }
 
 impl Ops {
@@ -49,7 +51,12 @@ impl Ops {
             width => {
                 let (every, each) = (padded(from.every), padded(cols));
                 let apart = Taken { room: stage.heads_apart(), stride: width, first: 0, every, each };
-                (vec![self.take(stage, (src, from), cols, heads, apart)], width, every, 0)
+                (
+                    vec![self.take(stage, Source { src, from, parts: heads, taken: cols }, apart)],
+                    width,
+                    every,
+                    0,
+                )
             }
         };
         let arith = stage.gpu.variants.arith.of(matrix.format);
@@ -86,7 +93,7 @@ impl Ops {
             let nothing = stage.weights.binding(stage.weights.nothing);
             let storage = [high, low, scales, nothing, x(), stage.room(dst)];
             let group = stage.bind(&self.params, Bindings::MATMUL, &storage);
-            (Binding { group, params }, (part.rows / rows) as u32)
+            Part { bound: Binding { group, params }, heads: (part.rows / rows) as u32 }
         });
         let parts = parts.collect();
         let product = PerHead {
@@ -104,33 +111,26 @@ impl Ops {
         self.per_head.insert(id, product);
     }
 
-    pub(super) fn multiply_heads(
-        &self,
-        recorder: &mut Recorder,
-        product: &PerHead,
-        rows: usize,
-        coarse: bool,
-        ready: &mut Ready,
-    ) -> Result<()> {
+    pub(super) fn multiply_heads(&self, out: &mut Lowering, product: &PerHead, coarse: bool) {
+        let rows = out.rows;
         let &PerHead { format, lanes, arith, src, .. } = product;
         if product.take.is_empty() {
-            self.make_ready(recorder, (src, arith), rows, ready)?;
+            self.make_ready(out, src, arith);
         }
-        product.take.iter().try_for_each(|take| take.record(recorder, rows))?;
+        product.take.iter().for_each(|take| take.lower(out));
         let coarse = coarse && format.has_planes();
         let bytes = if coarse { product.coarse_bytes } else { product.bytes };
-        recorder.weigh_product(product.work * rows as u64, bytes);
-        for (bound, heads) in &product.parts {
+        out.weigh(Load::of_product(product.work * rows as u64, bytes));
+        for Part { bound, heads } in &product.parts {
             if rows <= FEW_ROWS {
                 let kernel = Kernel::HeadRows { format, lanes, columns: rows as u32, coarse, arith };
-                let at_once = kernel.rows_at_once(&recorder.gpu.tuning);
-                recorder.dispatch(kernel, bound, [product.rows.div_ceil(at_once), 1, *heads])?;
+                let at_once = kernel.rows_at_once(&out.gpu.tuning);
+                out.dispatch(kernel, bound, [product.rows.div_ceil(at_once), 1, *heads]);
             } else {
                 let kernel = Kernel::HeadTile { format, lanes, coarse, arith };
                 let columns = rows.div_ceil(TILE_ROWS) as u32;
-                recorder.dispatch(kernel, bound, [product.rows.div_ceil(64), columns, *heads])?;
+                out.dispatch(kernel, bound, [product.rows.div_ceil(64), columns, *heads]);
             }
         }
-        Ok(())
     }
 }

@@ -2,17 +2,26 @@
 
 use super::{
     super::{
+        command::{Binding, Load},
         formats::{BLOCK, Format},
         params::{ActivateParams, MatmulParams, PrepareParams},
         pipelines::{Bindings, Curve, Kernel, Mode, numbers_of},
-        record::Recorder,
         tuning::{FEW_ROWS, Tiles, Tiling, Turns},
         variants::Arith,
-        weights::{Joined, Matrix, MatrixPart, To},
+        weights::{Joined, MatrixPart, To},
     },
-    AT_ONCE, Binding, Ops, Ready, RowStep, Stage, in_two,
+    AT_ONCE, Lowering, Ops, RowStep, Stage, in_two,
 };
-use crate::{Result, plan::Buf};
+use crate::plan::Buf;
+
+/// How a step's product is made.
+#[derive(Clone, Copy)]
+pub(super) struct How {
+    /// From high planes alone, where there are such.
+    pub coarse: bool,
+    /// With sums of the low plane as summands.
+    pub lows: bool,
+}
 
 /// Where a product goes: the buffer, its row length, and the column where it begins.
 struct Target<'a> {
@@ -51,11 +60,11 @@ impl Matmul {
         self.mode == Mode::Store && self.with_lows.is_empty() && self.then_activate.is_none()
     }
 
-    /// Says what a product with so many rows has to do, and whether it is made from high planes alone.
-    pub(super) fn weigh(&self, recorder: &mut Recorder, rows: usize, coarse: bool) -> bool {
+    /// Says what the product takes, and whether it is made from high planes alone.
+    pub(super) fn weigh(&self, out: &mut Lowering, coarse: bool) -> bool {
         let coarse = coarse && self.format.has_planes();
         let bytes = if coarse { self.coarse_bytes } else { self.bytes };
-        recorder.weigh_product(self.work * rows as u64, bytes);
+        out.weigh(Load::of_product(self.work * out.rows as u64, bytes));
         coarse
     }
 }
@@ -88,9 +97,7 @@ impl Ops {
         let x = || stage.input(joined.src, arith);
         let made = |ops: &mut Self, lows| {
             let parts = matrix.parts.iter();
-            parts
-                .map(|part| ops.matmul_part(stage, joined, (matrix, part), x, &out, lows))
-                .collect::<Vec<_>>()
+            parts.map(|part| ops.matmul_part(stage, joined, part, x, &out, lows)).collect::<Vec<_>>()
         };
         let parts = made(self, false);
         let with_lows = if joined.low_product().is_some() { made(self, true) } else { Vec::new() };
@@ -174,11 +181,12 @@ impl Ops {
         &mut self,
         stage: &'b Stage,
         joined: &Joined,
-        (matrix, part): (&Matrix, &MatrixPart),
+        part: &MatrixPart,
         x: impl Fn() -> wgpu::BufferBinding<'b>,
         out: &Target<'b>,
         lows: bool,
     ) -> Part {
+        let matrix = &stage.weights.matrices[&joined.weights[0]];
         let per_output = if let Mode::Gate(_) = joined.mode { 2 } else { 1 };
         let given = MatmulParams {
             numbers: numbers_of(joined.activation),
@@ -224,68 +232,45 @@ impl Ops {
     }
 
     /// Prepares rows that a product reads, unless they are.
-    pub(super) fn make_ready(
-        &self,
-        recorder: &mut Recorder,
-        (src, arith): (Buf, Arith),
-        rows: usize,
-        ready: &mut Ready,
-    ) -> Result<()> {
-        if arith == Arith::Float || ready.has(src) {
-            return Ok(());
+    pub(super) fn make_ready(&self, out: &mut Lowering, src: Buf, arith: Arith) {
+        if arith != Arith::Float && !out.is_ready(src) {
+            self.preparers[&src].lower(out);
+            out.add_ready(src);
         }
-        self.preparers[&src].record(recorder, rows)?;
-        ready.add(src);
-        Ok(())
     }
 
     /// The same for a product; a norm that leaves its scale to it has prepared them.
-    pub(super) fn make_ready_for(
-        &self,
-        recorder: &mut Recorder,
-        matmul: &Matmul,
-        rows: usize,
-        ready: &mut Ready,
-    ) -> Result<()> {
-        if matmul.scales {
-            return Ok(());
+    pub(super) fn make_ready_for(&self, out: &mut Lowering, matmul: &Matmul) {
+        if !matmul.scales {
+            self.make_ready(out, matmul.src, matmul.arith);
         }
-        self.make_ready(recorder, (matmul.src, matmul.arith), rows, ready)
     }
 
-    pub(super) fn matmul(
-        &self,
-        recorder: &mut Recorder,
-        matmul: &Matmul,
-        rows: usize,
-        (coarse, with_lows): (bool, bool),
-        ready: &mut Ready,
-    ) -> Result<()> {
+    pub(super) fn matmul(&self, out: &mut Lowering, matmul: &Matmul, how: How) {
         let &Matmul { format, mode, lanes, arith, scales, .. } = matmul;
-        self.make_ready_for(recorder, matmul, rows, ready)?;
-        let coarse = matmul.weigh(recorder, rows, coarse);
-        if let (Some(dst), Mode::Gate(curve), true) = (matmul.prepares, mode, rows <= FEW_ROWS && !with_lows)
-        {
+        let (gpu, rows, lows) = (out.gpu, out.rows, how.lows);
+        self.make_ready_for(out, matmul);
+        let coarse = matmul.weigh(out, how.coarse);
+        if let (Some(dst), Mode::Gate(curve), true) = (matmul.prepares, mode, rows <= FEW_ROWS && !lows) {
             let columns = rows as u32;
             let kernel = Kernel::GateRows { format, curve, lanes, columns, coarse, arith, scales };
             for (bound, Part { rows: matrix_rows, .. }) in matmul.prepared_parts.iter().zip(&matmul.parts) {
                 let groups = matrix_rows.div_ceil(2 * BLOCK as u32);
-                recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
+                out.dispatch(kernel, bound, in_two(groups, &gpu.limits));
             }
-            ready.add(dst);
-            return Ok(());
+            out.add_ready(dst);
+            return;
         }
         for Part { rows: matrix_rows, bound, shared_tiles, join, .. } in
-            if with_lows { &matmul.with_lows } else { &matmul.parts }
+            if lows { &matmul.with_lows } else { &matmul.parts }
         {
-            if rows <= FEW_ROWS || recorder.gpu.tuning.takes_turns(rows) && !with_lows {
+            if rows <= FEW_ROWS || gpu.tuning.takes_turns(rows) && !lows {
                 let turns = Turns::of(rows);
                 let columns = turns.columns;
                 let kernel = Kernel::MatmulRows { format, mode, lanes, columns, coarse, arith, scales };
-                let groups = matrix_rows.div_ceil(kernel.rows_at_once(&recorder.gpu.tuning));
-                recorder.dispatch(kernel, bound, turns.groups(in_two(groups, &recorder.gpu.limits)))?;
+                let groups = matrix_rows.div_ceil(kernel.rows_at_once(&gpu.tuning));
+                out.dispatch(kernel, bound, turns.groups(in_two(groups, &gpu.limits)));
             } else {
-                let gpu = recorder.gpu;
                 let room = self.lane_sums_bytes;
                 let tiles = Tiles::of(format, arith, gpu.variants.coop);
                 let tiling = gpu.tuning.tiling(*matrix_rows, rows, lanes, room, tiles);
@@ -297,14 +282,14 @@ impl Ops {
                     }
                 };
                 if share == 0 {
-                    recorder.dispatch(kernel, bound, groups)?;
+                    out.dispatch(kernel, bound, groups);
                 } else {
-                    recorder.dispatch(kernel, shared_tiles, groups)?;
+                    out.dispatch(kernel, shared_tiles, groups);
                     let kernel = Kernel::MatmulJoin { mode, lanes, width, scales };
-                    recorder.dispatch(kernel, join, [matrix_rows.div_ceil(128), rows as u32, 1])?;
+                    out.dispatch(kernel, join, [matrix_rows.div_ceil(128), rows as u32, 1]);
                 }
             }
         }
-        matmul.then_activate.iter().try_for_each(|step| step.record(recorder, rows))
+        matmul.then_activate.iter().for_each(|step| step.lower(out));
     }
 }

@@ -24,6 +24,33 @@ pub struct Taken<'a> {
     pub each: usize,
 }
 
+/// Parts of rows that are taken.
+pub(super) struct Source {
+    pub src: Buf,
+    pub from: Parts,
+    pub parts: usize,
+    /// The first numbers of each.
+    pub taken: usize,
+}
+
+/// Which rows are normed, and where to.
+#[derive(Clone, Copy)]
+pub(super) struct NormRows {
+    /// Numbers that are normed by themselves; 0: the whole row.
+    pub group: usize,
+    pub src: Buf,
+    pub dst: Buf,
+    pub add: bool,
+    /// Where the list of rows begins, if not all are normed.
+    pub list_at: Option<usize>,
+}
+
+/// A factor, and what becomes of it first.
+pub(super) struct Factor {
+    pub buf: Buf,
+    pub activation: Option<Activation>,
+}
+
 impl<'a> Taken<'a> {
     /// Into parts of a buffer.
     pub fn into_parts(stage: &Stage<'a>, dst: Buf, to: Parts, each: usize) -> Self {
@@ -41,7 +68,8 @@ impl Ops {
         table: WeightId,
         by: EmbedBy,
         dst: Buf,
-        (scale, add): (f32, bool),
+        scale: f32,
+        add: bool,
     ) -> Vec<RowStep> {
         let matrix = &stage.weights.matrices[&table];
         let x_stride = (stage.place(dst).stride / 4) as u32;
@@ -69,19 +97,12 @@ impl Ops {
         parts.collect()
     }
 
-    /// `list_at`: where the list of rows begins, if not all are normed.
-    pub(super) fn norm(
-        &mut self,
-        stage: &Stage,
-        op: &Op,
-        norm: &Norm,
-        (group, src, dst, add): (usize, Buf, Buf, bool),
-        list_at: Option<usize>,
-    ) -> RowStep {
+    pub(super) fn norm(&mut self, stage: &Stage, op: &Op, norm: &Norm, rows: NormRows) -> RowStep {
+        let NormRows { group, src, dst, add, list_at } = rows;
         if let Some(weight) = plain_norm(&stage.work.layout, op) {
             // Only rows that all products of a layer read are worth preparing here.
             let arith = if dst == Buf::H { self.arith } else { Arith::Float };
-            return self.norm_of_rows(stage, (weight, norm.eps), (src, dst), list_at, arith);
+            return self.norm_of_rows(stage, weight, norm.eps, rows, arith);
         }
         let listed = u32::from(list_at.is_some());
         let list_at = list_at.unwrap_or(0) as u32;
@@ -117,9 +138,9 @@ impl Ops {
     pub(super) fn norm_of_rows(
         &mut self,
         stage: &Stage,
-        (weight, eps): (WeightId, f32),
-        (src, dst): (Buf, Buf),
-        list_at: Option<usize>,
+        weight: WeightId,
+        eps: f32,
+        NormRows { src, dst, list_at, .. }: NormRows,
         arith: Arith,
     ) -> RowStep {
         let place = stage.place(src);
@@ -141,13 +162,9 @@ impl Ops {
         self.row_step(stage, kernel, &given, &storage, 1)
     }
 
-    pub(super) fn multiply(
-        &mut self,
-        stage: &Stage,
-        (dst, f): (Buf, Option<Activation>),
-        (by, g): (Buf, Option<Activation>),
-        column: usize,
-    ) -> RowStep {
+    /// `column`: where the numbers of `by` begin.
+    pub(super) fn multiply(&mut self, stage: &Stage, dst: Factor, by: Factor, column: usize) -> RowStep {
+        let (Factor { buf: dst, activation: f }, Factor { buf: by, activation: g }) = (dst, by);
         let (to, from) = (stage.place(dst), stage.place(by));
         let given = MultiplyParams {
             f_numbers: numbers_of(f),
@@ -188,15 +205,8 @@ impl Ops {
         self.row_step(stage, Kernel::Add, &given, &storage, to.width.div_ceil(AT_ONCE))
     }
 
-    /// The first `taken` numbers of so many parts of a row.
-    pub(super) fn take(
-        &mut self,
-        stage: &Stage,
-        (src, from): (Buf, Parts),
-        taken: usize,
-        parts: usize,
-        to: Taken,
-    ) -> RowStep {
+    pub(super) fn take(&mut self, stage: &Stage, source: Source, to: Taken) -> RowStep {
+        let Source { src, from, parts, taken } = source;
         let place = stage.place(src);
         let given = TakeParams {
             parts: parts as u32,

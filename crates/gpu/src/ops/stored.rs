@@ -3,20 +3,20 @@
 
 use super::{
     super::{
+        command::Binding,
         params::MatmulParams,
         pipelines::{Bindings, Kernel},
-        record::Recorder,
         stored::Stored,
         tuning::FEW_ROWS,
         work::Slot,
     },
-    Binding, Ops, Ready, Stage,
-    attention::store_params,
+    Lowering, Ops, Stage,
+    attention::{AttentionKey, store_params},
     in_two,
+    lower::StepAt,
     products::Matmul,
 };
 use crate::{
-    Result,
     kv_type::KvType,
     plan::{AttnSpec, Buf, Op, RopeId, RopePairs, Step, WeightId},
 };
@@ -24,9 +24,36 @@ use crate::{
 /// The most parts of matrices that an attention's products are in.
 pub(super) const MOST_PARTS: usize = 4;
 
-/// The products that make what one attention stores, each by the first of its weights.
+/// The products that make what one attention stores.
 #[derive(Default)]
-pub struct AtOnce(Vec<(WeightId, Vec<Binding>)>);
+pub struct AtOnce(Vec<StoringProduct>);
+
+struct StoringProduct {
+    product: HeadProduct,
+    /// By part of its matrix.
+    bounds: Vec<Binding>,
+}
+
+/// A product that makes rows of heads.
+#[derive(Clone, Copy)]
+struct HeadProduct {
+    /// The first of its weights.
+    weight: WeightId,
+    /// Where its rows begin among those of all heads.
+    first_row: usize,
+}
+
+/// What a product that stores what it makes binds, and how it is stored.
+pub(super) struct Storing<'a> {
+    bounds: &'a [Binding],
+    stored: Stored,
+}
+
+/// What is stored, and where its rows begin among those of all heads.
+struct HeadRows {
+    buf: Buf,
+    row: usize,
+}
 
 impl AtOnce {
     /// Whether so many rows are stored by their products.
@@ -36,13 +63,8 @@ impl AtOnce {
 }
 
 impl Ops {
-    /// `step` stores what the steps `before` it make; `behind`: those that follow.
-    pub(super) fn stored_at_once(
-        &mut self,
-        stage: &Stage,
-        (before, step, behind): (&[Step], &Step, &[Step]),
-        spec: &AttnSpec,
-    ) -> AtOnce {
+    /// For a step that stores what steps before it make.
+    pub(super) fn stored_at_once(&mut self, stage: &Stage, at: StepAt, spec: &AttnSpec) -> AtOnce {
         let stored = stage.cache.stored(spec.values_are_keys);
         if !Bindings::STORE_ROWS.fits(&stage.gpu.limits) || !is_plain(stage, spec, stored) {
             return AtOnce::default();
@@ -50,25 +72,25 @@ impl Ops {
         let heads = heads_of(spec);
         let is_read = |step: &&Step| {
             let reads = stage.model.plan.operands(step.op).reads;
-            !matches!(step.op, Op::Attend(_)) && heads.iter().any(|&(buf, _)| reads.contains(buf))
+            !matches!(step.op, Op::Attend(_)) && heads.iter().any(|heads| reads.contains(heads.buf))
         };
-        if behind.iter().take_while(|next| next.unit == step.unit).any(|next| is_read(&next)) {
+        let unit = at.step().unit;
+        if at.behind().iter().take_while(|next| next.unit == unit).any(|next| is_read(&next)) {
             return AtOnce::default();
         }
-        let Some(products) = self.products_of(before, &heads) else { return AtOnce::default() };
-        let made = products.into_iter().map(|(weight, first)| {
-            let bounds = self.storing(stage, weight, first, (spec, step.slot));
-            (weight, bounds)
+        let Some(products) = self.products_of(at.before(), &heads) else { return AtOnce::default() };
+        let made = products.into_iter().map(|product| {
+            let bounds = self.storing(stage, product, spec, at.step().slot);
+            StoringProduct { product, bounds }
         });
         AtOnce(made.collect())
     }
 
-    /// The products that the steps end with, if they make these buffers and nothing else, with the head's row that each
-    /// begins with.
-    fn products_of(&self, steps: &[Step], heads: &[(Buf, usize)]) -> Option<Vec<(WeightId, usize)>> {
+    /// The products that the steps end with, if they make these buffers and nothing else.
+    fn products_of(&self, steps: &[Step], heads: &[HeadRows]) -> Option<Vec<HeadProduct>> {
         let row_of = |step: &Step| match *step.op {
             Op::MatMul { dst, add: false, .. } => {
-                heads.iter().find(|(buf, _)| *buf == dst).map(|&(_, row)| row)
+                heads.iter().find(|heads| heads.buf == dst).map(|heads| heads.row)
             }
             _ => None,
         };
@@ -76,7 +98,7 @@ impl Ops {
         let mut steps = &steps[steps.len() - of_heads..];
         let mut made: Vec<usize> = steps.iter().filter_map(row_of).collect();
         made.sort_unstable();
-        if !made.iter().eq(heads.iter().map(|(_, row)| row)) {
+        if !made.iter().eq(heads.iter().map(|heads| &heads.row)) {
             return None;
         }
         let (mut products, mut parts) = (Vec::new(), 0);
@@ -87,7 +109,7 @@ impl Ops {
             if !matmul.is_alone() || !joined.iter().filter_map(row_of).is_sorted() {
                 return None;
             }
-            products.push((*weight, row_of(&joined[0])?));
+            products.push(HeadProduct { weight: *weight, first_row: row_of(&joined[0])? });
             parts += matmul.parts.len();
             steps = rest;
         }
@@ -97,9 +119,9 @@ impl Ops {
     fn storing(
         &mut self,
         stage: &Stage,
-        weight: WeightId,
-        first: usize,
-        (spec, slot): (&AttnSpec, usize),
+        HeadProduct { weight, first_row: first }: HeadProduct,
+        spec: &AttnSpec,
+        slot: usize,
     ) -> Vec<Binding> {
         let heads = store_params(stage, spec, slot, spec.q, 0);
         let Slot { keys, values } = stage.cache.slot(slot);
@@ -149,34 +171,35 @@ impl Ops {
         bounds.collect()
     }
 
-    /// What the product that begins `steps` is bound to where it stores what it makes.
-    pub(super) fn storing_product(&self, steps: &[Step], rows: usize) -> Option<(&[Binding], Stored)> {
-        let next = steps.iter().find(|step| !matches!(step.op, Op::MatMul { .. }))?;
-        let (Op::MatMul { weight, .. }, Op::Store(id)) = (steps[0].op, next.op) else { return None };
-        let attention = &self.attentions[&(next.slot, *id)];
-        let products = attention.at_once.takes(rows).then_some(&attention.at_once.0)?;
-        let (_, bounds) = products.iter().find(|(first, _)| first == weight)?;
-        Some((bounds, attention.stored))
+    /// What a product binds if it stores what this attention is to have.
+    pub(super) fn storing_product(
+        &self,
+        out: &Lowering,
+        key: AttentionKey,
+        weight: WeightId,
+    ) -> Option<Storing<'_>> {
+        let attention = &self.attentions[&key];
+        let products = attention.at_once().takes(out.rows).then_some(&attention.at_once().0)?;
+        let found = products.iter().find(|of| of.product.weight == weight)?;
+        Some(Storing { bounds: &found.bounds, stored: attention.stored })
     }
 
     pub(super) fn multiply_and_store(
         &self,
-        recorder: &mut Recorder,
+        out: &mut Lowering,
         matmul: &Matmul,
-        (bounds, stored): (&[Binding], Stored),
-        (rows, coarse): (usize, bool),
-        ready: &mut Ready,
-    ) -> Result<()> {
+        Storing { bounds, stored }: Storing,
+        coarse: bool,
+    ) {
         let &Matmul { format, lanes, arith, scales, .. } = matmul;
-        self.make_ready_for(recorder, matmul, rows, ready)?;
-        let coarse = matmul.weigh(recorder, rows, coarse);
-        let columns = rows as u32;
+        self.make_ready_for(out, matmul);
+        let coarse = matmul.weigh(out, coarse);
+        let columns = out.rows as u32;
         for (bound, part) in bounds.iter().zip(&matmul.parts) {
             let kernel = Kernel::StoreRows { format, lanes, columns, coarse, arith, stored, scales };
-            let groups = part.rows.div_ceil(kernel.rows_at_once(&recorder.gpu.tuning));
-            recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
+            let groups = part.rows.div_ceil(kernel.rows_at_once(&out.gpu.tuning));
+            out.dispatch(kernel, bound, in_two(groups, &out.gpu.limits));
         }
-        Ok(())
     }
 }
 
@@ -195,13 +218,12 @@ fn is_plain(stage: &Stage, spec: &AttnSpec, stored: Stored) -> bool {
         && apart(stored.values)
 }
 
-/// What is stored, and where its rows begin among those of all heads.
-fn heads_of(spec: &AttnSpec) -> Vec<(Buf, usize)> {
-    let mut heads = vec![(spec.q, 0)];
+fn heads_of(spec: &AttnSpec) -> Vec<HeadRows> {
+    let mut heads = vec![HeadRows { buf: spec.q, row: 0 }];
     if spec.keys_of.is_none() {
-        heads.push((spec.k, spec.q_width()));
+        heads.push(HeadRows { buf: spec.k, row: spec.q_width() });
         if !spec.values_are_keys {
-            heads.push((spec.v, spec.q_width() + spec.kv_width()));
+            heads.push(HeadRows { buf: spec.v, row: spec.q_width() + spec.kv_width() });
         }
     }
     heads

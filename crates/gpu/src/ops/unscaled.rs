@@ -7,23 +7,36 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     super::{
+        command::Binding,
         formats::{BLOCK, Format},
         params::{MatmulParams, NormUnscaledParams},
         pipelines::{Bindings, Kernel, Mode},
-        record::Recorder,
         variants::Arith,
         weights::{Numbers, plain_norm},
     },
-    Binding, Ops, Ready, RowStep, Stage, in_two,
+    Lowering, Ops, RowStep, Stage, in_two,
+    lower::StepAt,
     products::Matmul,
+    small::NormRows,
 };
-use crate::{
-    Result,
-    plan::{Buf, Norm, Op, OpId, OpList, PlanOp, Step, UnitSet, WeightId},
-};
+use crate::plan::{Buf, Norm, Op, OpId, OpList, PlanOp, UnitSet, WeightId};
 
 /// Blocks in a row that the kernel of many rows has room for.
 const MOST_BLOCKS: usize = 1024;
+
+/// What is left to do of a norm behind its product.
+pub(super) struct NormLeft {
+    /// The product has done it.
+    pub is_done: bool,
+    /// Its rows go to a processor that has low planes.
+    pub leaves: bool,
+}
+
+/// A norm, and what the product before it binds that does its work.
+pub(super) struct Norming<'a> {
+    pub norm: OpId,
+    parts: &'a [Binding],
+}
 
 /// Which norms these are, and what has to do with them.
 #[derive(Default)]
@@ -132,7 +145,8 @@ impl Ops {
             let Folded { before, lanes, .. } = self.unscaled.norms[&id];
             let kernel = Kernel::NormUnscaled { arith: self.arith, lanes, whole: false };
             let bound = Binding { group: stage.bind(&self.params, kernel, &storage), params };
-            let floats = self.norm_of_rows(stage, (weight_id, eps), (src, dst), None, Arith::Float);
+            let rows = NormRows { group: 0, src, dst, add: false, list_at: None };
+            let floats = self.norm_of_rows(stage, weight_id, eps, rows, Arith::Float);
             let mut parts = Vec::new();
             let Ops { matmuls, params, .. } = self;
             let does_norm =
@@ -163,58 +177,44 @@ impl Ops {
         }
     }
 
-    /// What the product before a norm has not done of it. `leaves`: its rows go to a processor that has low planes.
-    pub(super) fn norm_unscaled(
-        &self,
-        recorder: &mut Recorder,
-        norm: OpId,
-        rows: usize,
-        (is_done, leaves): (bool, bool),
-    ) -> Result<()> {
+    /// What the product before a norm has not done of it.
+    pub(super) fn norm_unscaled(&self, out: &mut Lowering, norm: OpId, left: NormLeft) {
         let Folded { bound, floats, lanes, .. } = &self.unscaled.norms[&norm];
         let here = "it runs where its layer is";
-        if leaves {
-            floats.as_ref().expect(here).record(recorder, rows)?;
+        if left.leaves {
+            floats.as_ref().expect(here).lower(out);
         }
-        if is_done {
-            return Ok(());
+        if !left.is_done {
+            let whole = out.rows as u32 > out.gpu.tuning.norms_in_products;
+            let kernel = Kernel::NormUnscaled { arith: self.arith, lanes: *lanes, whole };
+            out.dispatch(kernel, bound.as_ref().expect(here), [1, out.rows as u32, 1]);
         }
-        let whole = rows as u32 > recorder.gpu.tuning.norms_in_products;
-        let kernel = Kernel::NormUnscaled { arith: self.arith, lanes: *lanes, whole };
-        recorder.dispatch(kernel, bound.as_ref().expect(here), [1, rows as u32, 1])
+        out.add_ready(Buf::H);
     }
 
-    /// What a product is bound to that does the work of the norm behind it, and which norm that is.
+    /// The norm behind the product of this step, if the product does its work.
     pub(super) fn norming_product(
         &self,
-        matmul: &Matmul,
-        next: Option<&Step>,
-        rows: usize,
-        most: u32,
-    ) -> Option<(OpId, &[Binding])> {
-        let fits = rows as u32 <= most && matmul.mode == Mode::Add;
-        let next = next.filter(|_| fits)?;
+        out: &Lowering,
+        product: WeightId,
+        at: StepAt,
+    ) -> Option<Norming<'_>> {
+        let is_few = out.rows as u32 <= out.gpu.tuning.norms_in_products;
+        let adds = self.matmuls[&product].mode == Mode::Add;
+        let next = at.behind().first().filter(|_| is_few && adds)?;
         let folded = self.unscaled.norms.get(&next.id)?;
-        let is_before = self.matmuls.get(&folded.before).is_some_and(|before| std::ptr::eq(before, matmul));
-        (is_before && !folded.parts.is_empty()).then_some((next.id, &folded.parts[..]))
+        (folded.before == product && !folded.parts.is_empty())
+            .then_some(Norming { norm: next.id, parts: &folded.parts })
     }
 
-    pub(super) fn add_and_norm(
-        &self,
-        recorder: &mut Recorder,
-        matmul: &Matmul,
-        bounds: &[Binding],
-        (rows, coarse): (usize, bool),
-        ready: &mut Ready,
-    ) -> Result<()> {
+    pub(super) fn add_and_norm(&self, out: &mut Lowering, matmul: &Matmul, norming: &Norming, coarse: bool) {
         let &Matmul { format, lanes, arith, .. } = matmul;
-        self.make_ready_for(recorder, matmul, rows, ready)?;
-        let coarse = matmul.weigh(recorder, rows, coarse);
-        let kernel = Kernel::AddRows { format, lanes, columns: rows as u32, coarse, arith };
-        for (bound, part) in bounds.iter().zip(&matmul.parts) {
+        self.make_ready_for(out, matmul);
+        let coarse = matmul.weigh(out, coarse);
+        let kernel = Kernel::AddRows { format, lanes, columns: out.rows as u32, coarse, arith };
+        for (bound, part) in norming.parts.iter().zip(&matmul.parts) {
             let groups = part.rows.div_ceil(BLOCK as u32);
-            recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
+            out.dispatch(kernel, bound, in_two(groups, &out.gpu.limits));
         }
-        Ok(())
     }
 }

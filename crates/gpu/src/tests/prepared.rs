@@ -3,12 +3,12 @@
 
 use super::{
     super::{
+        command::Binding,
         device::Gpu,
         formats::{BLOCK, Format},
         harness::{How, Matrix, Random, Room, bind, blocks, numbers, plain, room, run, storage},
         params::{AttendParams, MatmulParams, NormParams, PrepareParams},
         pipelines::{Curve, Kernel, Mode, Pipelines},
-        record::Binding,
         stored::Stored,
         tuning::Tuning,
         variants::Arith,

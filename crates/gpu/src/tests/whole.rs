@@ -100,8 +100,10 @@ fn the_kernels_of_a_pass_are_foreseen() {
     let Some((_, mut backend)) = backend("the_kernels_of_a_pass_are_foreseen") else { return };
     with_a_token(&mut backend, |backend, rows| {
         let model = backend.model.clone();
-        let mut logits = vec![0.0; model.plan.dims.n_vocab];
-        backend.make_ready(&model.plan.steps(None), rows, &Output::Logits(&mut logits)).unwrap();
+        let (steps, mut logits) = (model.plan.steps(None), vec![0.0; model.plan.dims.n_vocab]);
+        backend.send(rows).unwrap();
+        let shape = backend.shape(&steps, rows, &Output::Logits(&mut logits), &[]).unwrap();
+        backend.lower_repeated(&shape, &steps, rows);
     });
     backend.pipelines.settle();
     let foreseen = backend.pipelines.waiting();

@@ -1,0 +1,78 @@
+//! What a pass does on the device, as a list of commands: `ops/` makes it, and recording only walks it.
+
+use super::pipelines::Kernel;
+
+/// What a dispatch binds.
+#[derive(Clone)]
+pub struct Binding {
+    pub group: wgpu::BindGroup,
+    /// Offset of the parameters' slot.
+    pub params: u32,
+}
+
+/// What a dispatch takes, with those that follow it and say nothing of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Multiplications.
+    pub work: u64,
+    /// Bytes of weights, keys and values, or logits that are read.
+    pub bytes: u64,
+    /// How many of them are of matrices.
+    pub of_matrices: u64,
+}
+
+impl Load {
+    /// Of a product, which reads so many bytes of a matrix.
+    pub fn of_product(work: u64, bytes: u64) -> Self {
+        Load { work, bytes, of_matrices: bytes }
+    }
+}
+
+/// A kernel over a grid of workgroups.
+pub struct Dispatch {
+    pub kernel: Kernel,
+    pub binding: Binding,
+    pub groups: [u32; 3],
+    pub load: Option<Load>,
+}
+
+/// Where a copy begins or goes.
+pub struct Location {
+    pub buffer: wgpu::Buffer,
+    pub offset: u64,
+}
+
+impl Location {
+    pub fn new(buffer: &wgpu::Buffer, offset: u64) -> Self {
+        Location { buffer: buffer.clone(), offset }
+    }
+}
+
+/// Bytes from one buffer to another.
+pub struct BufferCopy {
+    pub from: Location,
+    pub to: Location,
+    pub bytes: u64,
+}
+
+impl BufferCopy {
+    /// The first bytes of a buffer to where another begins.
+    pub fn begin(from: &wgpu::Buffer, to: &wgpu::Buffer, bytes: u64) -> Self {
+        BufferCopy { from: Location::new(from, 0), to: Location::new(to, 0), bytes }
+    }
+}
+
+pub enum Command {
+    Dispatch(Dispatch),
+    Copy(BufferCopy),
+}
+
+impl Command {
+    /// The kernel that it needs.
+    pub fn kernel(&self) -> Option<Kernel> {
+        match self {
+            Command::Dispatch(dispatch) => Some(dispatch.kernel),
+            Command::Copy(_) => None,
+        }
+    }
+}
