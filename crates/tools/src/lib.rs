@@ -23,7 +23,7 @@ use spec_run_engine::{generate, speculation};
 #[cfg(windows)]
 use spec_run_gguf::windows;
 use spec_run_gguf::{Error, Gguf, Result, files, gguf, hash, quant, quoted, rng, words};
-#[cfg(feature = "search")]
+#[cfg(any(test, feature = "search"))]
 use spec_run_model::mask;
 use spec_run_model::{Batch, Model, RunLayers, batch, plan};
 use spec_run_runtime::{Context, ContextConfig};
