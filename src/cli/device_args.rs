@@ -328,8 +328,8 @@ pub fn measured(model: &Model, config: &ContextConfig) -> Option<Acceptance> {
 }
 
 fn has_gpu() -> bool {
-    let gpus = runtime::gpus();
-    gpus.may_have_hardware() && gpus.hardware().is_ok_and(|found| !found.is_empty())
+    let gpus = runtime::gpus().filter(|gpus| gpus.may_have_hardware());
+    gpus.is_some_and(|gpus| gpus.hardware().is_ok_and(|found| !found.is_empty()))
 }
 
 /// The directory that was asked for, or the user's own; `none` is none.

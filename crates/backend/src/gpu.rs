@@ -153,7 +153,7 @@ pub trait OpenedGpu: Backend {
 }
 
 /// A way to GPUs: which are there, and how many bytes a model's parts take on any of them.
-pub trait Gpus: Sync {
+pub trait Gpus: GpuSizes {
     /// Why no GPU can run a model, if none can.
     fn check(&self, model: &Model) -> Result<()>;
     /// Whether a hardware GPU could be there: quick, and without loading a driver.
@@ -167,14 +167,17 @@ pub trait Gpus: Sync {
     fn numbered(&self, numbers: &[usize]) -> Result<Vec<AnyGpu>>;
     /// The types among what a GPU is to hold that it holds in another form than the file, in words.
     fn converted(&self, model: &Model, held: &UnitSet) -> Vec<String>;
+}
 
+/// Bytes of a GPU's memory that parts of a model take, and that products read of it.
+pub trait GpuSizes: Sync {
     /// Bytes that an operation's weights take.
     fn op_bytes(&self, model: &Model, op: &Op) -> u64;
-    /// Bytes fewer where a matrix's low plane lies in RAM.
+    /// Bytes that a matrix takes less where its low plane lies in RAM.
     fn saved_by_planes(&self, model: &Model, id: WeightId) -> u64;
-    /// Bytes of the high plane alone.
+    /// Bytes of the high plane alone. A product reads all of them.
     fn high_plane_bytes(&self, model: &Model, id: WeightId) -> u64;
-    /// Bytes of buffers for sums of low planes.
+    /// Bytes that products whose low planes lie in RAM take beside that: sums, and rows on their way to the CPU.
     fn lows_bytes(&self, model: &Model, held: &UnitSet, max_rows: usize) -> u64;
     /// Bytes that a pass reads of a matrix, in full or by its high bits.
     fn bytes_read(&self, model: &Model, id: WeightId, coarse: bool) -> u64;

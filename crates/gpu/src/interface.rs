@@ -6,7 +6,7 @@ use super::{
     GpuBackend, check, converted,
     device::{self, AdapterChoice, Found},
     offload::Offloader,
-    offload_bytes, sizes, speeds, trial,
+    speeds, trial,
 };
 use crate::{
     Model, Result,
@@ -15,9 +15,7 @@ use crate::{
         cpu::{Multiplier, matmul::Planes, simd::Isa},
         gpu::{AnyGpu, Chosen, Gpu, GpuConfig, GpuVariant, Gpus, OpenedGpu},
     },
-    kv::KvLayout,
-    kv_type::KvType,
-    plan::{Op, Unit, UnitSet, WeightId},
+    plan::UnitSet,
     planes::LowProduct,
 };
 
@@ -59,38 +57,6 @@ impl Gpus for Wgpu {
 
     fn converted(&self, model: &Model, held: &UnitSet) -> Vec<String> {
         converted(model, held)
-    }
-
-    fn op_bytes(&self, model: &Model, op: &Op) -> u64 {
-        sizes::op_bytes(model, op)
-    }
-
-    fn saved_by_planes(&self, model: &Model, id: WeightId) -> u64 {
-        sizes::saved_by_planes(model, id)
-    }
-
-    fn high_plane_bytes(&self, model: &Model, id: WeightId) -> u64 {
-        sizes::high_plane_bytes(model, id)
-    }
-
-    fn lows_bytes(&self, model: &Model, held: &UnitSet, max_rows: usize) -> u64 {
-        sizes::lows_bytes(model, held, max_rows)
-    }
-
-    fn bytes_read(&self, model: &Model, id: WeightId, coarse: bool) -> u64 {
-        sizes::bytes_read(model, id, coarse)
-    }
-
-    fn overhead_bytes(&self, model: &Model, unit: Unit, layout: &KvLayout, types: (KvType, KvType)) -> u64 {
-        sizes::overhead_bytes(model, unit, layout, types)
-    }
-
-    fn scratch_bytes(&self, model: &Model, max_rows: usize, layout: &KvLayout) -> u64 {
-        sizes::scratch_bytes(model, max_rows, layout)
-    }
-
-    fn offload_bytes(&self, model: &Model, in_ram: &UnitSet, max_rows: usize) -> u64 {
-        offload_bytes(model, in_ram, max_rows)
     }
 }
 

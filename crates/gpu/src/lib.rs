@@ -56,7 +56,6 @@ pub use device::{AdapterChoice, Found, adapters, choose};
 pub use fxc::why_no_dx12;
 pub use interface::Wgpu;
 use layout::{Layout, Place};
-use offload::offload_bytes;
 use ops::{Borders, HeadPiece, Ops, Pass, Stage, Tap};
 use params::Params;
 use pick::Picker;
@@ -66,7 +65,7 @@ use profile::Profile;
 use record::Recorder;
 use round::Rounds;
 use rows::RowData;
-use sizes::{bytes_read, leaving_bytes, low_rows, readable_bytes};
+use sizes::{leaving_bytes, low_rows, readable_bytes};
 use states::StateStore;
 use stored::Stored;
 pub use trial::{TrialOutcome, tried, try_now};
@@ -78,7 +77,7 @@ use work::{KvBuffers, MOST_EXPERTS, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, WorkBuffe
 
 use backend::{
     Abilities, Account, Backend, ChainPass, Chained, Crossing, Output, Rows, Taps, Traffic, WholePasses,
-    gpu::GpuConfig,
+    gpu::{GpuConfig, GpuSizes},
     kv::{self, CellMove, Replay},
     planes::{self, LowProduct},
     scores::{self, Top},
@@ -514,7 +513,7 @@ impl Backend for GpuBackend {
     }
 
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {
-        bytes_read(&self.model, id, coarse)
+        Wgpu.bytes_read(&self.model, id, coarse)
     }
 
     fn profile(&self) -> Option<String> {

@@ -1,9 +1,11 @@
 //! Bytes of the GPU's memory that parts of a model take, and that products read of it: for the planner, and for the buffers.
 
 use super::{
+    Wgpu,
     formats::{self, Format},
     lacks,
     layout::Layout,
+    offload::offload_bytes,
     ops::Ops,
     pick::Picker,
     round::Rounds,
@@ -15,54 +17,104 @@ use super::{
 };
 use crate::{
     Model,
-    backend::planes::{self, LowProduct},
+    backend::{
+        gpu::GpuSizes,
+        planes::{self, LowProduct},
+    },
     kv::KvLayout,
     kv_type::KvType,
     plan::{Op, Plan, Unit, UnitSet, WeightId},
 };
 
-/// Bytes of the GPU's memory that an operation's weights take.
-pub fn op_bytes(model: &Model, op: &Op) -> u64 {
-    let operands = model.plan.operands(op);
-    // Every stream begins at a round address.
-    let matrices = |first, count: usize| {
-        let weight = model.weight(first);
-        let format = Format::of(weight.ty()).expect("checked when the model was loaded");
-        format.bytes(count * weight.rows * weight.cols.div_ceil(formats::BLOCK)) as u64 + 1024
-    };
-    let vector = |id| {
+impl GpuSizes for Wgpu {
+    fn op_bytes(&self, model: &Model, op: &Op) -> u64 {
+        let operands = model.plan.operands(op);
+        // Every stream begins at a round address.
+        let matrices = |first, count: usize| {
+            let weight = model.weight(first);
+            let format = Format::of(weight.ty()).expect("checked when the model was loaded");
+            format.bytes(count * weight.rows * weight.cols.div_ceil(formats::BLOCK)) as u64 + 1024
+        };
+        let vector = |id| {
+            let weight = model.weight(id);
+            4 * (weight.rows * weight.cols).next_multiple_of(formats::BLOCK) as u64 + 256
+        };
+        let alone = operands.table.into_iter().chain(operands.matrices().map(|(id, _)| id));
+        let alone: u64 = alone.map(|id| matrices(id, 1)).sum();
+        let experts: u64 = operands.experts().map(|experts| matrices(experts.first, experts.choice.of)).sum();
+        // Norms of heads have summands beside their factors; mixers have zeros for vectors that are not there.
+        let each = if matches!(op, Op::Store(_) | Op::Convolve(_) | Op::Scan(_)) { 2 } else { 1 };
+        let heads: u64 = operands.heads().map(|(id, _)| matrices(id, 1)).sum();
+        alone + experts + heads + each * operands.vectors().map(vector).sum::<u64>()
+    }
+
+    fn saved_by_planes(&self, model: &Model, id: WeightId) -> u64 {
+        self.bytes_read(model, id, false) - self.high_plane_bytes(model, id)
+    }
+
+    fn high_plane_bytes(&self, model: &Model, id: WeightId) -> u64 {
         let weight = model.weight(id);
-        4 * (weight.rows * weight.cols).next_multiple_of(formats::BLOCK) as u64 + 256
-    };
-    let alone = operands.table.into_iter().chain(operands.matrices().map(|(id, _)| id));
-    let alone: u64 = alone.map(|id| matrices(id, 1)).sum();
-    let experts: u64 = operands.experts().map(|experts| matrices(experts.first, experts.choice.of)).sum();
-    // Norms of heads have summands beside their factors; mixers have zeros for vectors that are not there.
-    let each = if matches!(op, Op::Store(_) | Op::Convolve(_) | Op::Scan(_)) { 2 } else { 1 };
-    let heads: u64 = operands.heads().map(|(id, _)| matrices(id, 1)).sum();
-    alone + experts + heads + each * operands.vectors().map(vector).sum::<u64>()
-}
+        let high = Format::of_high_plane(weight.ty()).expect("asked for only where there is one");
+        high.bytes(weight.rows * weight.cols.div_ceil(formats::BLOCK)) as u64
+    }
 
-/// Bytes that a matrix takes less where its low plane lies elsewhere.
-pub fn saved_by_planes(model: &Model, id: WeightId) -> u64 {
-    bytes_read(model, id, false) - high_plane_bytes(model, id)
-}
+    fn lows_bytes(&self, model: &Model, units: &UnitSet, max_rows: usize) -> u64 {
+        let plan = &model.plan;
+        let (layout, by_planes) = (Layout::of(plan), planes::of_units(model, units));
+        let joined =
+            units.ops(plan).into_iter().flat_map(|ops| weights::join(model, &layout, &ops, &by_planes));
+        let products: Vec<_> = joined.filter_map(|joined| joined.low_product()).collect();
+        work::lows_bytes(low_rows(model, &products), max_rows) as u64
+            + leaving_bytes(&products, &layout, max_rows)
+    }
 
-/// Bytes of a matrix whose low plane lies elsewhere, all of which a product reads.
-pub fn high_plane_bytes(model: &Model, id: WeightId) -> u64 {
-    let weight = model.weight(id);
-    let high = Format::of_high_plane(weight.ty()).expect("asked for only where there is one");
-    high.bytes(weight.rows * weight.cols.div_ceil(formats::BLOCK)) as u64
-}
+    fn bytes_read(&self, model: &Model, id: WeightId, coarse: bool) -> u64 {
+        let weight = model.weight(id);
+        let format = Format::of(weight.ty()).expect("checked when the model was loaded");
+        let [high, low, scales] =
+            format.streams().map(|rate| rate.bytes_for(weight.rows * weight.cols.div_ceil(formats::BLOCK)));
+        (high + if coarse { 0 } else { low } + scales) as u64
+    }
 
-/// What products of which the low planes lie elsewhere take beside that: sums, and rows on their way out.
-pub fn lows_bytes(model: &Model, units: &UnitSet, max_rows: usize) -> u64 {
-    let plan = &model.plan;
-    let (layout, by_planes) = (Layout::of(plan), planes::of_units(model, units));
-    let joined = units.ops(plan).into_iter().flat_map(|ops| weights::join(model, &layout, &ops, &by_planes));
-    let products: Vec<_> = joined.filter_map(|joined| joined.low_product()).collect();
-    work::lows_bytes(low_rows(model, &products), max_rows) as u64
-        + leaving_bytes(&products, &layout, max_rows)
+    fn overhead_bytes(&self, model: &Model, unit: Unit, layout: &KvLayout, types: (KvType, KvType)) -> u64 {
+        let plan = &model.plan;
+        match unit {
+            Unit::Attn(layer) => {
+                let n_cells = layout.classes[layout.slots[layer].class].n_cells;
+                let stored = Stored { keys: types.0, values: types.1 };
+                let words: usize = cell_words(plan, layer, stored).iter().sum();
+                4 * (n_cells * words) as u64 + states::bytes_of_layer(plan, layer, layout.states)
+            }
+            // Where they are made, and where they can be read.
+            Unit::Head => 8 * (OUTPUTS_AT_ONCE * plan.dims.n_vocab) as u64 + Picker::bytes(plan.dims.n_vocab),
+            Unit::Embed | Unit::Mlp(_) | Unit::Experts(_) | Unit::Ahead => 0,
+        }
+    }
+
+    fn scratch_bytes(&self, model: &Model, max_rows: usize, layout: &KvLayout) -> u64 {
+        let plan = &model.plan;
+        if lacks(plan).is_some() {
+            return 0;
+        }
+        let matrices: usize = plan.ops().map(|op| plan.operands(op).fed().count()).sum();
+        let (n_cells, n_slots) = (layout.n_cells(), layout.slots.len());
+        let params = Ops::count(plan, matrices + 64, n_slots, max_rows) + Picker::SLOTS;
+        // Slots that no layer owns have keys and values too, of the larger type.
+        let largest = Stored { keys: KvType::F32, values: KvType::F32 };
+        let words: usize = most_cell_words(plan, largest).iter().sum();
+        let extra = n_slots.saturating_sub(plan.layers.len()) * n_cells * words;
+        WorkBuffers::bytes(plan, max_rows, n_cells)
+            + RowData::bytes(plan, max_rows, layout)
+            + StateStore::runs_bytes(plan, max_rows)
+            + 256 * params as u64
+            + 4 * extra as u64
+            + readable_bytes(plan, max_rows, false)
+            + Rounds::bytes(plan, max_rows, layout)
+    }
+
+    fn offload_bytes(&self, model: &Model, in_ram: &UnitSet, max_rows: usize) -> u64 {
+        offload_bytes(model, in_ram, max_rows)
+    }
 }
 
 /// The most rows of matrices whose sums of low planes come together.
@@ -75,53 +127,6 @@ pub fn low_rows(model: &Model, products: &[LowProduct]) -> usize {
 pub fn leaving_bytes(products: &[LowProduct], layout: &Layout, max_rows: usize) -> u64 {
     let strides = products.iter().map(|product| layout.place(product.src).stride);
     4 * (max_rows * strides.max().unwrap_or(0)) as u64
-}
-
-/// Bytes that a product with a matrix reads.
-pub fn bytes_read(model: &Model, id: WeightId, coarse: bool) -> u64 {
-    let weight = model.weight(id);
-    let format = Format::of(weight.ty()).expect("checked when the model was loaded");
-    let [high, low, scales] =
-        format.streams().map(|rate| rate.bytes_for(weight.rows * weight.cols.div_ceil(formats::BLOCK)));
-    (high + if coarse { 0 } else { low } + scales) as u64
-}
-
-/// What a part of a model needs on the GPU beside its weights.
-pub fn overhead_bytes(model: &Model, unit: Unit, layout: &KvLayout, (keys, values): (KvType, KvType)) -> u64 {
-    let plan = &model.plan;
-    match unit {
-        Unit::Attn(layer) => {
-            let n_cells = layout.classes[layout.slots[layer].class].n_cells;
-            let cells =
-                4 * (n_cells * cell_words(plan, layer, Stored { keys, values }).iter().sum::<usize>()) as u64;
-            cells + states::bytes_of_layer(plan, layer, layout.states)
-        }
-        // Where they are made, and where they can be read.
-        Unit::Head => 8 * (OUTPUTS_AT_ONCE * plan.dims.n_vocab) as u64 + Picker::bytes(plan.dims.n_vocab),
-        Unit::Embed | Unit::Mlp(_) | Unit::Experts(_) | Unit::Ahead => 0,
-    }
-}
-
-/// What the GPU needs whatever runs on it.
-pub fn scratch_bytes(model: &Model, max_rows: usize, layout: &KvLayout) -> u64 {
-    let plan = &model.plan;
-    if lacks(plan).is_some() {
-        return 0;
-    }
-    let matrices: usize = plan.ops().map(|op| plan.operands(op).fed().count()).sum();
-    let (n_cells, n_slots) = (layout.n_cells(), layout.slots.len());
-    let params = Ops::count(plan, matrices + 64, n_slots, max_rows) + Picker::SLOTS;
-    // Slots that no layer owns have keys and values too, of the larger type.
-    let largest = Stored { keys: KvType::F32, values: KvType::F32 };
-    let words: usize = most_cell_words(plan, largest).iter().sum();
-    let extra = n_slots.saturating_sub(plan.layers.len()) * n_cells * words;
-    WorkBuffers::bytes(plan, max_rows, n_cells)
-        + RowData::bytes(plan, max_rows, layout)
-        + StateStore::runs_bytes(plan, max_rows)
-        + 256 * params as u64
-        + 4 * extra as u64
-        + readable_bytes(plan, max_rows, false)
-        + Rounds::bytes(plan, max_rows, layout)
 }
 
 /// Hidden rows, or logits, on their way out.

@@ -11,10 +11,10 @@ use crate::{
     backend::{
         Backend, Speeds,
         cpu::{CpuBackend, CpuConfig},
-        gpu::{AnyGpu, Chosen, Gpu, GpuConfig, GpuVariant, OpenedGpu},
+        gpu::{AnyGpu, Chosen, Gpu, GpuConfig, GpuVariant, Gpus, OpenedGpu},
     },
     config::{ContextConfig, Streaming},
-    gpus::gpus,
+    gpus::{gpus, left_out},
     hybrid::{HybridBackend, Part},
     kv::StateBytes,
     lora::Loras,
@@ -171,10 +171,9 @@ fn with_measured(basis: Basis, speeds: Option<Speeds>) -> Basis {
 /// The same on a machine whose GPU, if it is to have one, has `config.placement.vram`; no device is looked for.
 pub fn plan_elsewhere(model: &Model, config: &ContextConfig, basis: Basis) -> Result<Plans> {
     let vram = config.placement.vram.filter(|&vram| vram > 0);
-    #[cfg(not(feature = "gpu"))]
-    if vram.is_some() {
+    if vram.is_some() && gpus().is_none() {
         // What would lie there is not known without.
-        return Err(crate::gpus::left_out());
+        return Err(left_out());
     }
     let room = vram.map(|vram| GpuRoom { number: 0, vram, shares_memory: false, is_hardware: true });
     plans(model, config, basis, room.into_iter().collect())
@@ -350,13 +349,18 @@ fn adapters_for(
     if let Some(note) = loras.only_by_themselves(model) {
         return Ok((Vec::new(), Some(note)));
     }
-    match (gpus().check(model), &config.device) {
+    match (a_way()?.check(model), &config.device) {
         (Ok(()), _) => Ok((found, None)),
         (Err(e), Device::Named(_) | Device::Several(_)) => Err(e),
         (Err(e), Device::Cpu | Device::Auto) => {
             Ok((Vec::new(), Some(format!("all of it runs on the CPU: {e}"))))
         }
     }
+}
+
+/// The way to GPUs, where one was asked for.
+fn a_way() -> Result<&'static dyn Gpus> {
+    gpus().ok_or_else(left_out)
 }
 
 /// A GPU with kernels that are right on it.
@@ -408,16 +412,18 @@ fn adapters(config: &ContextConfig) -> Result<Vec<AnyGpu>> {
             "`gpu_layers` and `vram` are for a GPU, `device` says cpu: leave one of them out".into(),
         )),
         Device::Cpu => Ok(Vec::new()),
-        Device::Named(name) => gpus().named(name).map(one),
-        Device::Several(numbers) => gpus().numbered(numbers),
-        Device::Auto if asked_for => match gpus().hardware()? {
+        Device::Named(name) => a_way()?.named(name).map(one),
+        Device::Several(numbers) => a_way()?.numbered(numbers),
+        Device::Auto if asked_for => match a_way()?.hardware()? {
             // Says what is missing.
-            none if none.is_empty() => gpus().first().map(one),
+            none if none.is_empty() => a_way()?.first().map(one),
             all => Ok(all),
         },
-        Device::Auto if !gpus().may_have_hardware() => Ok(Vec::new()),
         // None at all is the usual case of a CPU.
-        Device::Auto => gpus().hardware(),
+        Device::Auto => match gpus().filter(|gpus| gpus.may_have_hardware()) {
+            Some(gpus) => gpus.hardware(),
+            None => Ok(Vec::new()),
+        },
     }
 }
 

@@ -154,7 +154,9 @@ pub fn plan_for(
     let may_go = |part: &UnitSize| part.unit != Unit::Embed && !request.keeps_off_gpu(part.unit);
     let rooms: &[GpuRoom] = if parts.iter().any(may_go) { &machine.rooms } else { &[] };
     let smallest = rooms.iter().map(|room| room.vram).min();
-    let scratch_for = |rows| if rooms.is_empty() { 0 } else { gpus().scratch_bytes(model, rows, &layout) };
+    // Without rooms there are none.
+    let used = gpus().filter(|_| !rooms.is_empty());
+    let scratch_for = |rows| used.map_or(0, |gpus| gpus.scratch_bytes(model, rows, &layout));
     // As many of these rows at once as a small GPU leaves room for.
     let rows_of = |n_ubatch: usize| {
         let mut rows = n_ubatch.clamp(1, n_cells);
@@ -169,8 +171,8 @@ pub fn plan_for(
         None => request.draft.as_ref().is_some_and(RunLayers::has_coarse),
     };
     let all = UnitSet::all(model.plan.dims.n_layer);
-    let lows_for =
-        |rows| if !rooms.is_empty() && may_lie_apart { gpus().lows_bytes(model, &all, rows) } else { 0 };
+    let with_lows = used.filter(|_| may_lie_apart);
+    let lows_for = |rows| with_lows.map_or(0, |gpus| gpus.lows_bytes(model, &all, rows));
     let shares_memory = rooms.iter().any(|room| room.shares_memory);
     // The first GPU is the one that multiplies with what lies in RAM.
     let place_beside = |rows, streaming| {
@@ -199,10 +201,11 @@ pub fn plan_for(
     let streams = rooms.first().is_some_and(|room| room.streams(config));
     let place = |rows| {
         let placement = place_beside(rows, 0)?;
-        let takes = match streams
-            && (placement.has_planes_apart() || gpus().offload_bytes(model, &placement.in_ram(), rows) > 0)
-        {
-            true => gpus().offload_bytes(model, &UnitSet::all(model.plan.dims.n_layer), rows),
+        let takes_for = |units: &UnitSet| {
+            used.filter(|_| streams).map_or(0, |gpus| gpus.offload_bytes(model, units, rows))
+        };
+        let takes = match placement.has_planes_apart() || takes_for(&placement.in_ram()) > 0 {
+            true => takes_for(&all),
             false => 0,
         };
         if takes == 0 || rooms.first().is_none_or(|room| takes > room.vram / MOST_STREAMING) {
@@ -231,7 +234,7 @@ pub fn plan_for(
         max_rows = max_rows.min(usual);
         (placement, streams) = (as_usual, usual_streams);
     }
-    placement.converted = gpus().converted(model, &placement.on_gpu());
+    placement.converted = gpus().map_or_else(Vec::new, |gpus| gpus.converted(model, &placement.on_gpu()));
     if let (Some(largest), false) = (rooms.iter().map(|room| room.vram).max(), placement.uses(Place::Vram)) {
         return Err(Error::Memory(format!(
             "nothing fits into {:.1} MiB of GPU memory: buffers take {:.1}, the least that goes there {:.1}: a larger `vram`, a smaller `n_ctx` or `n_ubatch`, or `device` cpu",
@@ -287,24 +290,24 @@ impl Sizes for ModelSizes<'_> {
     }
 
     fn on_gpu(&self, id: WeightId, coarse: bool) -> u64 {
-        gpus().bytes_read(self.model, id, coarse)
+        gpus().map_or(0, |gpus| gpus.bytes_read(self.model, id, coarse))
     }
 
     fn taken_on_gpu(&self, op: &Op) -> u64 {
-        gpus().op_bytes(self.model, op)
+        gpus().map_or(0, |gpus| gpus.op_bytes(self.model, op))
     }
 
     fn by_planes(&self, unit: Unit, ops: &[PlanOp]) -> Option<ByPlanes> {
-        let model = self.model;
+        let (model, gpus) = (self.model, gpus()?);
         let matrices = planes::of_unit(model, unit, ops);
         let read_of = |id| match matrices.contains(&id) {
-            true => gpus().high_plane_bytes(model, id),
+            true => gpus.high_plane_bytes(model, id),
             false => self.on_gpu(id, false),
         };
         let read = |op: &PlanOp| model.bytes_read(op, None, read_of);
         (!matrices.is_empty()).then(|| ByPlanes {
-            gpu_bytes: ops.iter().map(|op| gpus().op_bytes(model, op)).sum::<u64>()
-                - matrices.iter().map(|&id| gpus().saved_by_planes(model, id)).sum::<u64>(),
+            gpu_bytes: ops.iter().map(|op| gpus.op_bytes(model, op)).sum::<u64>()
+                - matrices.iter().map(|&id| gpus.saved_by_planes(model, id)).sum::<u64>(),
             gpu_read: ops.iter().map(read).sum(),
             low_bytes: matrices.iter().map(|&id| planes::low_bytes(model, id)).sum(),
             products: planes::products(model, ops, &matrices),
@@ -316,13 +319,13 @@ impl Sizes for ModelSizes<'_> {
         let types = (self.config.key_type, self.config.value_type);
         match unit {
             // What a GPU cannot run has its keys and values in RAM, and states.
-            Unit::Attn(layer) if gpus().check(self.model).is_err() => {
+            Unit::Attn(layer) if gpus().is_none_or(|gpus| gpus.check(self.model).is_err()) => {
                 let states = StateBytes::new(self.model.plan.mixers_of(layer), &self.layout);
                 self.layout.slot_bytes(layer, types.0)
                     + self.layout.of_values().slot_bytes(layer, types.1)
                     + states.all()
             }
-            _ => gpus().overhead_bytes(self.model, unit, &self.layout, types),
+            _ => gpus().map_or(0, |gpus| gpus.overhead_bytes(self.model, unit, &self.layout, types)),
         }
     }
 }
@@ -340,7 +343,7 @@ mod tests {
         let model = Model::load(Arc::new(embedded::open().unwrap())).unwrap();
         let config = ContextConfig { n_ctx: 256, ..ContextConfig::default() };
         let weights: u64 = model.weights.iter().map(|weight| weight.bytes).sum();
-        let scratch = gpus().scratch_bytes(&model, LEAST_ROWS, &config.kv_layout(&model.plan));
+        let scratch = gpus().unwrap().scratch_bytes(&model, LEAST_ROWS, &config.kv_layout(&model.plan));
         let planned = |shares_memory: bool, pool: u64| {
             let vram = scratch * 4 + weights / 2;
             let rooms = vec![GpuRoom { number: 0, vram, shares_memory, is_hardware: true }];
