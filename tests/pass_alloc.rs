@@ -73,7 +73,7 @@ fn nothing_is_allocated_for_a_token() {
             held: UnitSet::all(model.n_layer()),
             by_planes: UnitSet::none(model.n_layer()),
             loras: Default::default(),
-            read_ahead: false,
+            prefetch: false,
             read_chosen: false,
         };
         let mut backend = CpuBackend::new(model.clone(), &config, &|_, _| ()).unwrap();

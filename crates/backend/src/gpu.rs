@@ -177,11 +177,11 @@ pub trait GpuSizes: Sync {
     fn saved_by_planes(&self, model: &Model, id: WeightId) -> u64;
     /// Bytes of the high plane alone. A product reads all of them.
     fn high_plane_bytes(&self, model: &Model, id: WeightId) -> u64;
-    /// Bytes that products whose low planes lie in RAM take beside that: sums, and rows on their way to the CPU.
+    /// Bytes that products whose low planes lie in RAM take besides: sums, and rows on their way to the CPU.
     fn lows_bytes(&self, model: &Model, held: &UnitSet, max_rows: usize) -> u64;
     /// Bytes that a pass reads of a matrix, in full or by its high bits.
     fn bytes_read(&self, model: &Model, id: WeightId, coarse: bool) -> u64;
-    /// Bytes that a unit takes beside its weights: keys, values, states.
+    /// Bytes that a unit takes besides its weights: keys, values, states.
     fn overhead_bytes(&self, model: &Model, unit: Unit, layout: &KvLayout, types: (KvType, KvType)) -> u64;
     /// Bytes of buffers that passes share.
     fn scratch_bytes(&self, model: &Model, max_rows: usize, layout: &KvLayout) -> u64;

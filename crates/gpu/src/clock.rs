@@ -8,7 +8,7 @@ use wgpu::BufferUsages as Usage;
 use super::{
     command::BufferCopy,
     device::Gpu,
-    harness::{Dispatch, Room, room_for},
+    harness::{Dispatch, Scratch, scratch_for},
     pipelines::Pipelines,
     readback,
     record::Recorder,
@@ -33,8 +33,8 @@ pub struct Clock<'a> {
 
 struct Stamps<'a> {
     queries: wgpu::QuerySet,
-    resolved: Room<'a>,
-    readable: Room<'a>,
+    resolved: Scratch<'a>,
+    readable: Scratch<'a>,
 }
 
 /// Kernels, and whose pipelines they run on.
@@ -52,8 +52,8 @@ impl<'a> Clock<'a> {
                     ty: wgpu::QueryType::Timestamp,
                     count: 2,
                 }),
-                resolved: room_for(gpu, STAMP_BYTES, Usage::QUERY_RESOLVE | Usage::COPY_SRC)?,
-                readable: room_for(gpu, STAMP_BYTES, Usage::MAP_READ | Usage::COPY_DST)?,
+                resolved: scratch_for(gpu, STAMP_BYTES, Usage::QUERY_RESOLVE | Usage::COPY_SRC)?,
+                readable: scratch_for(gpu, STAMP_BYTES, Usage::MAP_READ | Usage::COPY_DST)?,
             })
         } else {
             None
@@ -138,7 +138,7 @@ fn by_turns<const N: usize>(mut seconds: impl FnMut(usize, usize) -> Result<f64>
 mod tests {
     use super::*;
     use crate::{
-        harness::{Matrix, Random, numbers, plain, room},
+        harness::{Matrix, Random, numbers, plain, scratch},
         tests::gpu,
     };
 
@@ -177,7 +177,7 @@ mod tests {
         let steps = [64, if is_card { 64 << 10 } else { 8 * 64 }].map(|rows| {
             let matrix = Matrix::empty(&gpu, crate::formats::Format::Q4_0, rows, 32).unwrap();
             let x = matrix.input(&gpu, &Random::new(1).floats(32 * 32), 1).unwrap();
-            let (y, none) = (room(&gpu, 4 * rows as u64).unwrap(), numbers(&gpu, &[0.0]).unwrap());
+            let (y, none) = (scratch(&gpu, 4 * rows as u64).unwrap(), numbers(&gpu, &[0.0]).unwrap());
             matrix.multiply(&gpu, &pipelines, &x, &y, &none, &plain(1, false)).unwrap()
         });
         let by_device = Clock::new(&gpu).unwrap();

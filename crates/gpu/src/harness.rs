@@ -80,34 +80,34 @@ pub fn store(ty: KvType, head: &mut [f32]) -> Vec<u32> {
 }
 
 /// A buffer that is given back when it goes.
-pub struct Room<'a> {
+pub struct Scratch<'a> {
     gpu: &'a Gpu,
     pub buffer: wgpu::Buffer,
 }
 
-impl Drop for Room<'_> {
+impl Drop for Scratch<'_> {
     fn drop(&mut self) {
         self.gpu.release(self.buffer.clone());
     }
 }
 
-pub fn room(gpu: &Gpu, bytes: u64) -> Result<Room<'_>> {
-    room_for(gpu, bytes, Usage::STORAGE | Usage::COPY_DST | Usage::COPY_SRC)
+pub fn scratch(gpu: &Gpu, bytes: u64) -> Result<Scratch<'_>> {
+    scratch_for(gpu, bytes, Usage::STORAGE | Usage::COPY_DST | Usage::COPY_SRC)
 }
 
-pub fn room_for(gpu: &Gpu, bytes: u64, usage: Usage) -> Result<Room<'_>> {
-    Ok(Room { gpu, buffer: gpu.buffer("a trial", bytes, usage)? })
+pub fn scratch_for(gpu: &Gpu, bytes: u64, usage: Usage) -> Result<Scratch<'_>> {
+    Ok(Scratch { gpu, buffer: gpu.buffer("a trial", bytes, usage)? })
 }
 
-pub fn storage<'a>(gpu: &'a Gpu, bytes: &[u8]) -> Result<Room<'a>> {
-    let made = room(gpu, bytes.len() as u64)?;
+pub fn storage<'a>(gpu: &'a Gpu, bytes: &[u8]) -> Result<Scratch<'a>> {
+    let made = scratch(gpu, bytes.len() as u64)?;
     let mut padded = bytes.to_vec();
     padded.resize(bytes.len().next_multiple_of(4), 0);
     gpu.queue.write_buffer(&made.buffer, 0, &padded);
     Ok(made)
 }
 
-pub fn numbers<'a>(gpu: &'a Gpu, x: &[f32]) -> Result<Room<'a>> {
+pub fn numbers<'a>(gpu: &'a Gpu, x: &[f32]) -> Result<Scratch<'a>> {
     storage(gpu, bytemuck::cast_slice(x))
 }
 
@@ -196,7 +196,7 @@ pub struct Matrix<'a> {
     pub rows: usize,
     /// Blocks of 32 in a row.
     pub blocks: usize,
-    pub streams: [Room<'a>; 3],
+    pub streams: [Scratch<'a>; 3],
 }
 
 impl<'a> Matrix<'a> {
@@ -224,12 +224,12 @@ impl<'a> Matrix<'a> {
     /// One of zeros.
     pub fn empty(gpu: &'a Gpu, format: Format, rows: usize, blocks: usize) -> Result<Self> {
         let [high, low, scales] = format.streams().map(|rate| rate.bytes_for(rows * blocks) as u64);
-        let streams = [room(gpu, high)?, room(gpu, low)?, room(gpu, scales)?];
+        let streams = [scratch(gpu, high)?, scratch(gpu, low)?, scratch(gpu, scales)?];
         Ok(Matrix { format, rows, blocks, streams })
     }
 
     /// Rows of `x` on the device as kernels want them: whole blocks, rows for whole tiles. `x`: [columns, k]
-    pub fn input(&self, gpu: &'a Gpu, x: &[f32], columns: usize) -> Result<Room<'a>> {
+    pub fn input(&self, gpu: &'a Gpu, x: &[f32], columns: usize) -> Result<Scratch<'a>> {
         let k = x.len() / columns;
         let width = self.blocks * BLOCK;
         let padded =
@@ -240,17 +240,17 @@ impl<'a> Matrix<'a> {
     }
 
     /// Room for what products of this kind want.
-    pub fn room_for(&self, gpu: &'a Gpu, arith: Arith, columns: usize) -> Result<Room<'a>> {
+    pub fn scratch_for(&self, gpu: &'a Gpu, arith: Arith, columns: usize) -> Result<Scratch<'a>> {
         let blocks = columns.next_multiple_of(TILE_ROWS) * self.blocks;
-        room(gpu, (16 * blocks * arith.block_quads()) as u64)
+        scratch(gpu, (16 * blocks * arith.block_quads()) as u64)
     }
 
     pub fn prepare(
         &self,
         gpu: &Gpu,
         pipelines: &Pipelines,
-        x: &Room,
-        to: &Room,
+        x: &Scratch,
+        to: &Scratch,
         how: &How,
     ) -> Result<Dispatch> {
         let params = PrepareParams { blocks: self.blocks as u32 };
@@ -263,9 +263,9 @@ impl<'a> Matrix<'a> {
         &self,
         gpu: &Gpu,
         pipelines: &Pipelines,
-        x: &Room,
-        y: &Room,
-        bias: &Room,
+        x: &Scratch,
+        y: &Scratch,
+        bias: &Scratch,
         how: &How,
     ) -> Result<Vec<Dispatch>> {
         let &How { mode, columns, tile, coarse, share, wide, scales, .. } = how;
@@ -302,7 +302,7 @@ impl<'a> Matrix<'a> {
             if share == 0 {
                 return Ok(vec![(kernel, bound(&x.buffer, &y.buffer)?, groups)]);
             }
-            let sums = room(gpu, tiling.sums_bytes(rows, lanes) as u64)?;
+            let sums = scratch(gpu, tiling.sums_bytes(rows, lanes) as u64)?;
             let join = Kernel::MatmulJoin { mode, lanes, width, scales };
             let join_groups = [rows.div_ceil(128), columns as u32, 1];
             return Ok(vec![
@@ -338,7 +338,7 @@ impl<'a> Matrix<'a> {
         let x = if arith == Arith::Float {
             &x
         } else {
-            made_ready = self.room_for(gpu, arith, how.columns)?;
+            made_ready = self.scratch_for(gpu, arith, how.columns)?;
             todo.push(self.prepare(gpu, pipelines, &x, &made_ready, how)?);
             &made_ready
         };
@@ -357,7 +357,7 @@ impl<'a> Matrix<'a> {
     ) -> Vec<[f32; BLOCK]> {
         let how = How { arith: Arith::Int8, ..plain(columns, false) };
         let from = self.input(gpu, x, columns).unwrap();
-        let to = self.room_for(gpu, how.arith, columns).unwrap();
+        let to = self.scratch_for(gpu, how.arith, columns).unwrap();
         let step = self.prepare(gpu, pipelines, &from, &to, &how).unwrap();
         let (quads, blocks) = (how.arith.block_quads(), columns * self.blocks);
         let len = 4 * quads * blocks.next_multiple_of(8);

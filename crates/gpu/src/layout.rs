@@ -1,31 +1,33 @@
-//! Where the rows of a plan's buffers lie on the device: each in a room of its own, or several side by side in one, so
-//! that products which read the same rows can be one.
+//! Where the rows of a plan's buffers lie on the device: each in a device buffer of its own, or several side by side in one, so
+//! that products of the same rows can be one.
 
 use super::work::padded;
 use crate::plan::{Buf, BufSet, Op, Plan};
 
-/// Where a buffer lies.
+/// Where a buffer's rows lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    pub room: usize,
-    /// Where its rows begin in the room's rows.
+pub struct BufLayout {
+    /// The number of the device buffer.
+    pub buffer: usize,
+    /// Where its rows begin in the rows of the device buffer.
     pub column: usize,
-    /// Numbers from one row of the room to the next.
+    /// Numbers from one row of the device buffer to the next.
     pub stride: usize,
     pub width: usize,
 }
 
 #[derive(Debug)]
 pub struct Layout {
-    places: Vec<Place>,
-    /// Numbers in a row, by room.
-    rooms: Vec<usize>,
+    layouts: Vec<BufLayout>,
+    /// Numbers in a row, by device buffer.
+    strides: Vec<usize>,
 }
 
 impl Layout {
     pub fn of(plan: &Plan) -> Self {
         let apart = apart(plan);
-        let mut layout = Layout { places: vec![Place::default(); plan.widths.len()], rooms: Vec::new() };
+        let mut layout =
+            Layout { layouts: vec![BufLayout::default(); plan.widths.len()], strides: Vec::new() };
         let mut placed = BufSet::NONE;
         for run in runs(plan) {
             let mut first = 0;
@@ -46,19 +48,19 @@ impl Layout {
         layout
     }
 
-    pub fn place(&self, buf: Buf) -> Place {
-        self.places[buf.index()]
+    pub fn rows_of(&self, buf: Buf) -> BufLayout {
+        self.layouts[buf.index()]
     }
 
-    /// Numbers in a row of each room.
-    pub fn rooms(&self) -> &[usize] {
-        &self.rooms
+    /// Numbers in a row of each device buffer.
+    pub fn strides(&self) -> &[usize] {
+        &self.strides
     }
 
     /// Whether `next` begins in the same rows where `first` ends.
     pub fn adjoin(&self, first: Buf, next: Buf) -> bool {
-        let (first, next) = (self.place(first), self.place(next));
-        first.room == next.room && first.column + first.width == next.column
+        let (first, next) = (self.rows_of(first), self.rows_of(next));
+        first.buffer == next.buffer && first.column + first.width == next.column
     }
 
     fn put(&mut self, plan: &Plan, bufs: &[Buf]) {
@@ -66,10 +68,10 @@ impl Layout {
         let mut column = 0;
         for &buf in bufs {
             let width = plan.width(buf);
-            self.places[buf.index()] = Place { room: self.rooms.len(), column, stride, width };
+            self.layouts[buf.index()] = BufLayout { buffer: self.strides.len(), column, stride, width };
             column += width;
         }
-        self.rooms.push(stride);
+        self.strides.push(stride);
     }
 
     /// Whole blocks, as matrices read them; what experts make, each in whole blocks of its own.
@@ -78,8 +80,8 @@ impl Layout {
         let used = plan.experts.iter().find(|moe| moe.hidden == buf || moe.results == buf);
         let parts = used.map_or(1, |moe| moe.n_used);
         let stride = parts * padded((width / parts).max(1));
-        self.places[buf.index()] = Place { room: self.rooms.len(), column: 0, stride, width };
-        self.rooms.push(stride);
+        self.layouts[buf.index()] = BufLayout { buffer: self.strides.len(), column: 0, stride, width };
+        self.strides.push(stride);
     }
 }
 
@@ -162,7 +164,7 @@ mod tests {
     fn products_of_the_same_rows_lie_side_by_side() {
         let layout = Layout::of(&plan());
         assert!(layout.adjoin(Buf::Q, Buf::K) && layout.adjoin(Buf::K, Buf::V));
-        assert_eq!(layout.place(Buf::V), Place { room: 0, column: 36, stride: 48, width: 12 });
+        assert_eq!(layout.rows_of(Buf::V), BufLayout { buffer: 0, column: 36, stride: 48, width: 12 });
         assert!(!layout.adjoin(Buf::Q, Buf::new(7)) && layout.adjoin(Buf::new(7), Buf::new(8)));
     }
 
@@ -171,10 +173,10 @@ mod tests {
         let plan = plan();
         let layout = Layout::of(&plan);
         for (buf, stride) in [(Buf::X, 32), (Buf::H, 32), (Buf::A, 32), (Buf::G, 64)] {
-            let place = layout.place(buf);
-            assert_eq!((place.column, place.stride), (0, stride));
+            let found = layout.rows_of(buf);
+            assert_eq!((found.column, found.stride), (0, stride));
             let others = plan.bufs().filter(|&other| other != buf);
-            assert!(others.map(|other| layout.place(other).room).all(|room| room != place.room));
+            assert!(others.map(|other| layout.rows_of(other).buffer).all(|buffer| buffer != found.buffer));
         }
     }
 }

@@ -55,7 +55,7 @@ pub use device::{AdapterChoice, Found, adapters, choose};
 #[cfg(windows)]
 pub use fxc::why_no_dx12;
 pub use interface::Wgpu;
-use layout::{Layout, Place};
+use layout::{BufLayout, Layout};
 use ops::{Borders, HeadPiece, Ops, Pass, Stage, Tap};
 use params::Params;
 use pick::Picker;
@@ -101,7 +101,7 @@ pub fn converted(model: &Model, held: &UnitSet) -> Vec<String> {
         .collect()
 }
 
-/// What of a plan has no kernel, in words.
+/// What in a plan the kernels cannot do, in words.
 fn lacks(plan: &Plan) -> Option<String> {
     if let Some(what) = plan.mixers.iter().find_map(states::lacks) {
         return Some(what);
@@ -135,15 +135,15 @@ pub struct GpuBackend {
     rows: RowData,
     states: StateStore,
     ops: Ops,
-    /// Where the head lives, and can say which tokens are best.
+    /// Only where the head is on this device.
     picker: Option<Picker>,
     /// Sizes of passes whose kernels were made.
     foreseen: HashSet<PassSize>,
     /// The last pass, if it was one that others may be like.
     prepared: Option<Prepared>,
-    /// Where everything lives.
+    /// Only where all of the model is on this device.
     rounds: Option<Rounds>,
-    /// Products of which the low planes' part is made elsewhere.
+    /// Products whose low planes are multiplied by the CPU.
     low_products: Vec<LowProduct>,
     /// Logits, or hidden rows, on their way out.
     readable: wgpu::Buffer,
@@ -202,7 +202,7 @@ impl GpuBackend {
             .collect();
         let low_products: Vec<_> = joined.iter().filter_map(weights::Joined::low_product).collect();
         let needs = Needs {
-            up: joined.iter().any(|joined| matches!(joined.to, To::Beside(_))),
+            up: joined.iter().any(|joined| matches!(joined.to, To::UpRows(_))),
             logits: held.head,
             lows: low_rows(&model, &low_products),
             arith: gpu.variants.arith.of_all(joined.iter().map(|joined| joined.format)),
@@ -272,7 +272,7 @@ impl GpuBackend {
         })
     }
 
-    /// Sends what changes from pass to pass, but for rows from elsewhere.
+    /// Sends what changes from pass to pass, except rows of other devices.
     fn send(&mut self, rows: &Rows) -> Result<()> {
         self.gpu.check()?;
         self.rows.send(&self.gpu, &self.model.plan, rows)?;
@@ -362,13 +362,13 @@ impl GpuBackend {
         }
         if !crossing.leaves.is_empty() {
             let parts: Vec<_> = model.plan.crossing(crossing.leaves, n).collect();
-            let bytes_of = |buf| 4 * (n * work.layout.place(buf).stride) as u64;
-            let made = |&(buf, _): &(Buf, _)| Made { buffer: work.room(buf), bytes: bytes_of(buf) };
-            let rooms: Vec<_> = parts.iter().map(made).collect();
-            way_out.read(&mut recorder, &rooms, |mut bytes| {
+            let bytes_of = |buf| 4 * (n * work.layout.rows_of(buf).stride) as u64;
+            let made = |&(buf, _): &(Buf, _)| Made { buffer: work.buffer(buf), bytes: bytes_of(buf) };
+            let made: Vec<_> = parts.iter().map(made).collect();
+            way_out.read(&mut recorder, &made, |mut bytes| {
                 for (buf, part) in parts {
-                    let (room, rest) = bytes.split_at(bytes_of(buf) as usize);
-                    take_rows(room, work.layout.place(buf), &mut crossing.leaving[part]);
+                    let (rows, rest) = bytes.split_at(bytes_of(buf) as usize);
+                    take_rows(rows, work.layout.rows_of(buf), &mut crossing.leaving[part]);
                     bytes = rest;
                 }
             })?;
@@ -433,23 +433,23 @@ impl WayOut<'_> {
     }
 }
 
-/// Rows from elsewhere.
+/// Sends rows that were made on another device.
 fn send_rows(gpu: &Gpu, work: &WorkBuffers, buf: Buf, rows: &[f32]) {
-    let (room, place) = (work.room(buf), work.layout.place(buf));
-    if place.stride == place.width {
-        gpu.queue.write_buffer(room, 0, bytemuck::cast_slice(rows));
+    let (buffer, layout) = (work.buffer(buf), work.layout.rows_of(buf));
+    if layout.stride == layout.width {
+        gpu.queue.write_buffer(buffer, 0, bytemuck::cast_slice(rows));
         return;
     }
-    for (i, row) in rows.chunks_exact(place.width).enumerate() {
-        let at = 4 * (i * place.stride + place.column) as u64;
-        gpu.queue.write_buffer(room, at, bytemuck::cast_slice(row));
+    for (i, row) in rows.chunks_exact(layout.width).enumerate() {
+        let at = 4 * (i * layout.stride + layout.column) as u64;
+        gpu.queue.write_buffer(buffer, at, bytemuck::cast_slice(row));
     }
 }
 
-/// A buffer's rows from the bytes of its room.
-fn take_rows(room: &[u8], place: Place, rows: &mut [f32]) {
-    for (row, bytes) in rows.chunks_exact_mut(place.width).zip(room.chunks_exact(4 * place.stride)) {
-        let bytes = &bytes[4 * place.column..][..4 * place.width];
+/// A buffer's rows from the bytes of its device buffer.
+fn take_rows(bytes: &[u8], layout: BufLayout, rows: &mut [f32]) {
+    for (row, bytes) in rows.chunks_exact_mut(layout.width).zip(bytes.chunks_exact(4 * layout.stride)) {
+        let bytes = &bytes[4 * layout.column..][..4 * layout.width];
         bytemuck::cast_slice_mut(row).copy_from_slice(bytes);
     }
 }

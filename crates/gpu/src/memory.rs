@@ -9,7 +9,7 @@ const SHARE: f64 = 0.9;
 pub struct DeviceMemory {
     /// All that the device has.
     pub bytes: u64,
-    /// What the system says may be taken beside other programs at this moment, where it says so.
+    /// What the system says this program may take now, next to other programs, if it says so.
     pub free: Option<u64>,
 }
 

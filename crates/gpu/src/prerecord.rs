@@ -4,7 +4,7 @@
 use super::{
     GpuBackend,
     command::{BufferCopy, Command, Location},
-    layout::Place,
+    layout::BufLayout,
     ops::{HeadPiece, Pass, Tap},
     pick, readback,
     record::Recorder,
@@ -22,7 +22,7 @@ const MOST_ROWS: usize = 8;
 /// Out of larger ones rows are taken in pieces.
 const MOST_TAPPED_ROWS: usize = OUTPUTS_AT_ONCE;
 
-/// All that the commands of a pass depend on beside its plan.
+/// All that the commands of a pass depend on besides its plan.
 #[derive(PartialEq)]
 pub struct Shape {
     steps: Vec<StepShape>,
@@ -33,7 +33,7 @@ pub struct Shape {
     states: usize,
     /// Steps at which rows are taken out.
     cuts: Vec<usize>,
-    /// Of the lists that bind groups show.
+    /// The generation of the lists of cells that are bound.
     generation: u64,
 }
 
@@ -116,9 +116,9 @@ impl GpuBackend {
         (bytes <= self.readable.size()).then_some(shape)
     }
 
-    /// Bytes of the stream's room for these rows.
+    /// Bytes of a copy of these rows of the stream.
     fn tap_bytes(&self, rows: &Rows) -> u64 {
-        4 * (rows.tokens.len() * self.work.layout.place(Buf::X).stride) as u64
+        4 * (rows.tokens.len() * self.work.layout.rows_of(Buf::X).stride) as u64
     }
 
     /// Runs a pass of this shape, whose rows are sent, and records another if the one before had it too.
@@ -164,7 +164,7 @@ impl GpuBackend {
                 Output::Logits(out) => bytemuck::cast_slice_mut(out).copy_from_slice(result),
                 Output::Top { k, rows } => pick::take(result, k, rows),
             }
-            take_taps(tapped, work.layout.place(Buf::X), taps);
+            take_taps(tapped, work.layout.rows_of(Buf::X), taps);
         })?;
         let kind = if rows.tokens.len() == 1 { PassKind::Token } else { PassKind::Rows };
         self.used(kind, Traffic { readbacks: 1, ..pass }, false, 0.0)
@@ -175,7 +175,7 @@ impl GpuBackend {
         let (bytes, tap_bytes) = (shape.result_bytes(&self.model.plan), self.tap_bytes(rows));
         // Behind the result lie the rows that are taken out.
         let copy = |(tap, &step): (usize, &usize)| {
-            let from = Location::new(self.work.room(Buf::X), 0);
+            let from = Location::new(self.work.buffer(Buf::X), 0);
             let to = Location::new(&self.readable, bytes + tap as u64 * tap_bytes);
             Tap { step, copy: BufferCopy { from, to, bytes: tap_bytes } }
         };
@@ -198,13 +198,14 @@ impl GpuBackend {
     }
 }
 
-/// The rows of each tap from the bytes of the stream's room.
-fn take_taps(bytes: &[u8], place: Place, taps: Taps) {
+/// The rows of each tap from the bytes of its copies.
+fn take_taps(bytes: &[u8], layout: BufLayout, taps: Taps) {
     let count = taps.cuts.len();
-    let room: &[f32] = bytemuck::cast_slice(bytes);
-    let each = room.len() / count.max(1);
-    for (i, row) in taps.rows.chunks_exact_mut(place.width).enumerate() {
+    let copies: &[f32] = bytemuck::cast_slice(bytes);
+    let each = copies.len() / count.max(1);
+    for (i, row) in taps.rows.chunks_exact_mut(layout.width).enumerate() {
         let (row_number, tap) = (i / count, i % count);
-        row.copy_from_slice(&room[tap * each + row_number * place.stride + place.column..][..place.width]);
+        let begin = tap * each + row_number * layout.stride + layout.column;
+        row.copy_from_slice(&copies[begin..][..layout.width]);
     }
 }

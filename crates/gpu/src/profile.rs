@@ -47,7 +47,7 @@ impl Profile {
         }))
     }
 
-    /// Where the next dispatch writes its times, if there is room.
+    /// Where the next dispatch writes its times, if any are left.
     pub fn next(&mut self, kernel: Kernel, bytes: u64) -> Option<wgpu::ComputePassTimestampWrites<'_>> {
         if self.pending.len() as u32 == MOST {
             self.missed += 1;

@@ -1,8 +1,8 @@
 //! A chain of passes in one submission with one readback: a greedy speculation round, say, whose draft steps feed
 //! each other and then the verification.
 //!
-//! The row data of all passes are sent ahead. Before a pass the encoder copies its own to where the kernels look;
-//! after it, the token that it picked goes into the row data of the passes that wait for it.
+//! The row data of all passes are sent to a staging buffer first. Before each pass the encoder copies its row data to where the
+//! kernels read them. After it the encoder writes the token that was picked into the row data of the passes that wait for it.
 
 use super::{
     GpuBackend,
@@ -23,37 +23,37 @@ use crate::{
     scores::Top,
 };
 
-/// What there is room for: passes of a chain, and their rows.
+/// The most passes of a chain, and the most rows of all of them.
 const MOST_LINKS: usize = 17;
 const MOST_ROWS: usize = 33;
 
 /// Bytes of three timestamps.
 const STAMP_BYTES: u64 = 24;
 
-/// What rounds need beside what passes need.
+/// What rounds need besides what passes need.
 pub struct Rounds {
-    /// Row data of the passes to come.
-    ahead: wgpu::Buffer,
+    /// Row data of all passes of a chain.
+    staged: wgpu::Buffer,
     /// When the chain began, its last pass, and when it ended; where the device can say.
     stamps: Option<(wgpu::QuerySet, wgpu::Buffer)>,
 }
 
 impl Rounds {
-    fn ahead_bytes(sections: &Sections, turned: usize) -> u64 {
+    fn staged_bytes(sections: &Sections, turned: usize) -> u64 {
         4 * (MOST_LINKS * sections.words(sections.usual_views()) + 2 * MOST_ROWS * turned) as u64
     }
 
     pub fn bytes(plan: &Plan, max_rows: usize, layout: &KvLayout) -> u64 {
         let sections = Sections::new(plan, max_rows, layout);
-        Self::ahead_bytes(&sections, Turns::of(plan).len) + 2 * STAMP_BYTES
+        Self::staged_bytes(&sections, Turns::of(plan).len) + 2 * STAMP_BYTES
     }
 
     pub fn new(gpu: &Gpu, row_data: &RowData) -> Result<Self> {
         use wgpu::BufferUsages as Usage;
         let both_ways = Usage::COPY_DST | Usage::COPY_SRC;
-        let ahead = gpu.buffer(
-            "row data ahead",
-            Self::ahead_bytes(&row_data.sections, row_data.turns.len),
+        let staged = gpu.buffer(
+            "row data of a chain",
+            Self::staged_bytes(&row_data.sections, row_data.turns.len),
             both_ways,
         )?;
         let stamps = if gpu.has(wgpu::Features::TIMESTAMP_QUERY) {
@@ -67,7 +67,7 @@ impl Rounds {
         } else {
             None
         };
-        Ok(Rounds { ahead, stamps })
+        Ok(Rounds { staged, stamps })
     }
 }
 
@@ -91,7 +91,7 @@ impl GpuBackend {
             return Ok(None);
         }
         let passes = links.iter().map(|link| &link.rows);
-        let Some(places) = row_data.send_ahead(gpu, &model.plan, passes, &rounds.ahead)? else {
+        let Some(offsets) = row_data.send_staged(gpu, &model.plan, passes, &rounds.staged)? else {
             return Ok(None);
         };
         let stage = Stage { gpu, model, pipelines, weights, work, cache, rows: row_data, states };
@@ -104,22 +104,22 @@ impl GpuBackend {
         let passes: Vec<Vec<Command>> = passes.collect();
         picker.prepare(&mut ops.params, k);
         ops.params.flush(gpu);
-        // A profile times every kernel, and has no room for other times.
+        // A profile times every kernel, and has no queries left for other times.
         let stamps = rounds.stamps.as_ref().filter(|_| !is_timed && links.len() > 1);
         let mut recorder = Recorder::new(gpu, pipelines, self.profile.as_mut().filter(|_| is_timed));
         let mut done = 0;
-        for (i, (link, place)) in links.iter().zip(&places).enumerate() {
+        for (i, (link, offset)) in links.iter().zip(&offsets).enumerate() {
             let is_last = i + 1 == links.len();
-            let ahead = &rounds.ahead;
+            let staged = &rounds.staged;
             recorder.copy(&BufferCopy {
-                from: Location::new(ahead, place.rows_at),
+                from: Location::new(staged, offset.rows_at),
                 to: Location::new(&row_data.rows, 0),
-                bytes: place.rows_bytes,
+                bytes: offset.rows_bytes,
             });
             recorder.copy(&BufferCopy {
-                from: Location::new(ahead, place.turns_at),
+                from: Location::new(staged, offset.turns_at),
                 to: Location::new(&row_data.turned, 0),
-                bytes: place.turns_bytes,
+                bytes: offset.turns_bytes,
             });
             if let Some((queries, _)) = stamps.filter(|_| i == 0 || is_last) {
                 recorder.stamp(queries, Some(u32::from(is_last)), None);
@@ -130,11 +130,11 @@ impl GpuBackend {
                 recorder.stamp(queries, None, Some(2));
             }
             recorder.run(&picker.lower(k, count))?;
-            for (later, place) in links.iter().zip(&places).skip(i + 1) {
+            for (later, offset) in links.iter().zip(&offsets).skip(i + 1) {
                 let waiting = later.picked.iter().filter(|(_, pick)| (done..done + count).contains(pick));
                 for &(row, pick) in waiting {
                     let from = Location::new(&picker.best, pick::token_at(k, pick - done));
-                    let to = Location::new(ahead, place.rows_at + 4 * row as u64);
+                    let to = Location::new(staged, offset.rows_at + 4 * row as u64);
                     recorder.copy(&BufferCopy { from, to, bytes: 4 });
                 }
             }

@@ -9,10 +9,10 @@ use crate::{
     plan::{EmbedBy, Op, Plan, Rope, RopeId, RopePairs, Temperature},
 };
 
-/// For each row: its list of cells, and how far into it.
+/// For each row: its list of cells, and which part of it the row sees.
 type Visible<'a> = &'a [Seen];
 
-/// Where things stand in the buffer of row data, in words.
+/// Offsets in the buffer of row data, in words.
 #[derive(Clone, Debug)]
 pub struct Sections {
     pub max_rows: usize,
@@ -193,17 +193,17 @@ impl RowData {
         Ok(())
     }
 
-    /// Sends the same for several passes to `ahead`, from where each takes its own when its turn comes. `None`, and
-    /// nothing is sent, if there is no room.
-    pub fn send_ahead<'a>(
+    /// Sends the same for several passes to `staged`, which is copied from before each pass. `None`, and nothing is sent, if
+    /// that buffer is too small.
+    pub fn send_staged<'a>(
         &mut self,
         gpu: &Gpu,
         plan: &Plan,
         passes: impl Iterator<Item = &'a Rows<'a>>,
-        ahead: &wgpu::Buffer,
-    ) -> Result<Option<Vec<Ahead>>> {
+        staged: &wgpu::Buffer,
+    ) -> Result<Option<Vec<StagedRows>>> {
         let mut lists = Distinct::default();
-        let mut places = Vec::new();
+        let mut offsets = Vec::new();
         self.words.clear();
         for rows in passes {
             let rows_at = 4 * self.words.len() as u64;
@@ -211,27 +211,27 @@ impl RowData {
             let turns_at = 4 * self.words.len() as u64;
             self.words.extend(self.turns.rows(plan, rows.positions).flatten().map(f32::to_bits));
             let end = 4 * self.words.len() as u64;
-            places.push(Ahead {
+            offsets.push(StagedRows {
                 rows_at,
                 rows_bytes: turns_at - rows_at,
                 turns_at,
                 turns_bytes: end - turns_at,
             });
         }
-        if 4 * self.words.len() as u64 > ahead.size() {
+        if 4 * self.words.len() as u64 > staged.size() {
             return Ok(None);
         }
         self.lists.send(gpu, &lists.0)?;
-        gpu.queue.write_buffer(ahead, 0, bytemuck::cast_slice(&self.words));
-        Ok(Some(places))
+        gpu.queue.write_buffer(staged, 0, bytemuck::cast_slice(&self.words));
+        Ok(Some(offsets))
     }
 
-    /// Appends a pass's row data, whose lists are then among `lists`.
+    /// Appends a pass's row data, and adds its lists to `lists`.
     fn write<'a>(&mut self, rows: &'a Rows, lists: &mut Distinct<'a>) {
         let s = &self.sections;
         // Slots often have a view each that is the same.
         let mut views: Vec<(Vec<usize>, Visible<'a>)> = Vec::new();
-        let mut place = |view: &'a View| {
+        let mut index_of = |view: &'a View| {
             let regions: Vec<usize> = view.lists.iter().map(|list| lists.region(list)).collect();
             let same = views.iter().position(|(r, visible)| *r == regions && *visible == view.visible);
             same.unwrap_or_else(|| {
@@ -239,7 +239,7 @@ impl RowData {
                 views.len() - 1
             })
         };
-        let places: Vec<usize> = rows.views.iter().map(&mut place).collect();
+        let indexes: Vec<usize> = rows.views.iter().map(&mut index_of).collect();
         let start = self.words.len();
         self.words.resize(start + s.words(views.len()), 0);
         let words = &mut self.words[start..];
@@ -253,7 +253,7 @@ impl RowData {
         }
         words[s.count()] = rows.tokens.len() as u32;
         for of in rows.view_of_slot {
-            words[s.view(of.slot, of.window)] = places[of.view] as u32;
+            words[s.view(of.slot, of.window)] = indexes[of.view] as u32;
         }
         for (row, scales) in rows.scales.iter().enumerate() {
             for adapter in 0..s.n_adapters {
@@ -271,9 +271,9 @@ impl RowData {
     }
 }
 
-/// Where a pass's row data wait.
+/// Where a pass's row data lie in the staging buffer.
 #[derive(Clone, Copy, Debug)]
-pub struct Ahead {
+pub struct StagedRows {
     pub rows_at: u64,
     pub rows_bytes: u64,
     pub turns_at: u64,
@@ -318,10 +318,15 @@ pub struct Lists {
 
 impl Lists {
     fn new(gpu: &Gpu, n_cells: usize) -> Result<Self> {
-        Ok(Lists { buffer: Self::room(gpu, n_cells, 2)?, generation: 0, n_cells, held: vec![Vec::new(); 2] })
+        Ok(Lists {
+            buffer: Self::list_buffer(gpu, n_cells, 2)?,
+            generation: 0,
+            n_cells,
+            held: vec![Vec::new(); 2],
+        })
     }
 
-    fn room(gpu: &Gpu, n_cells: usize, regions: usize) -> Result<wgpu::Buffer> {
+    fn list_buffer(gpu: &Gpu, n_cells: usize, regions: usize) -> Result<wgpu::Buffer> {
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
         gpu.buffer("lists of cells", 4 * (n_cells * regions) as u64, usage)
     }
@@ -329,7 +334,7 @@ impl Lists {
     fn send(&mut self, gpu: &Gpu, lists: &[&[u32]]) -> Result<()> {
         if lists.len() > self.held.len() {
             let regions = lists.len().next_power_of_two();
-            let grown = Self::room(gpu, self.n_cells, regions)?;
+            let grown = Self::list_buffer(gpu, self.n_cells, regions)?;
             gpu.release(std::mem::replace(&mut self.buffer, grown));
             self.generation += 1;
             self.held = vec![Vec::new(); regions];

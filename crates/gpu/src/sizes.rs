@@ -42,7 +42,7 @@ impl GpuSizes for Wgpu {
         let alone = operands.table.into_iter().chain(operands.matrices().map(|(id, _)| id));
         let alone: u64 = alone.map(|id| matrices(id, 1)).sum();
         let experts: u64 = operands.experts().map(|experts| matrices(experts.first, experts.choice.of)).sum();
-        // Norms of heads have summands beside their factors; mixers have zeros for vectors that are not there.
+        // Norms of heads have summands as well as factors; mixers have zeros for vectors that are not there.
         let each = if matches!(op, Op::Store(_) | Op::Convolve(_) | Op::Scan(_)) { 2 } else { 1 };
         let heads: u64 = operands.heads().map(|(id, _)| matrices(id, 1)).sum();
         alone + experts + heads + each * operands.vectors().map(vector).sum::<u64>()
@@ -123,16 +123,16 @@ pub fn low_rows(model: &Model, products: &[LowProduct]) -> usize {
     products.iter().map(rows).max().unwrap_or(0)
 }
 
-/// Rows of products whose low planes lie elsewhere, on their way out.
+/// Rows that are read back for products whose low planes are multiplied by the CPU.
 pub fn leaving_bytes(products: &[LowProduct], layout: &Layout, max_rows: usize) -> u64 {
-    let strides = products.iter().map(|product| layout.place(product.src).stride);
+    let strides = products.iter().map(|product| layout.rows_of(product.src).stride);
     4 * (max_rows * strides.max().unwrap_or(0)) as u64
 }
 
-/// Hidden rows, or logits, on their way out.
+/// The size of the buffer in which hidden rows or logits are read back.
 pub fn readable_bytes(plan: &Plan, max_rows: usize, logits: bool) -> u64 {
     let logits = if logits { OUTPUTS_AT_ONCE * plan.dims.n_vocab } else { 0 };
     let layout = Layout::of(plan);
-    let row: usize = plan.carried().iter().map(|buf| layout.place(buf).stride).sum();
+    let row: usize = plan.carried().iter().map(|buf| layout.rows_of(buf).stride).sum();
     4 * logits.max(max_rows * row) as u64
 }

@@ -12,7 +12,7 @@ use super::{
     clock::{Clock, Work},
     command::BufferCopy,
     device::{Found, Gpu},
-    harness::{Dispatch, bind, room, room_for},
+    harness::{Dispatch, bind, scratch, scratch_for},
     params::ReadParams,
     pipelines::{Kernel, Pipelines},
     readback,
@@ -34,7 +34,7 @@ const GROUPS: u64 = 4096;
 const ROUND_TRIPS: usize = 25;
 const SPEEDS: &str = "speeds";
 
-/// What is known of a device, by an earlier measurement or by one now. `None` where there is no room for one.
+/// What is known of a device, by an earlier measurement or by one now. `None` where memory is too small for one.
 pub fn speeds(directory: Option<&Path>, found: &Found) -> Result<Option<Speeds>> {
     let shelf = directory.map(|directory| DiskCache::new(directory, &found.info));
     match shelf.as_ref().and_then(recall) {
@@ -66,9 +66,9 @@ fn read_speed(gpu: &Gpu) -> Result<f64> {
     let most = if software { MOST_BYTES_SOFTWARE } else { MOST_BYTES };
     let at_once = THREADS * TAKEN * GROUPS;
     let bytes = most.min(gpu.left() / 2).min(gpu.binding_bytes()).max(LEAST_BYTES) / at_once * at_once;
-    let words = room(gpu, bytes)?;
+    let words = scratch(gpu, bytes)?;
     let mut pipelines = Pipelines::new(gpu);
-    let sums = room(gpu, 16 * THREADS * GROUPS)?;
+    let sums = scratch(gpu, 16 * THREADS * GROUPS)?;
     let what = [read_all(gpu, &pipelines, (&words.buffer, &sums.buffer), GROUPS)?];
     let seconds = Clock::new(gpu)?.least(Work { pipelines: &mut pipelines, what: &what })?;
     Ok(bytes as f64 / seconds)
@@ -89,9 +89,9 @@ fn read_all(
 /// Seconds from a submission of next to nothing to its result: the median.
 fn round_trip(gpu: &Gpu) -> Result<f64> {
     let mut pipelines = Pipelines::new(gpu);
-    let words = room(gpu, THREADS * TAKEN)?;
-    let sums = room(gpu, 16 * THREADS)?;
-    let readable = room_for(gpu, 16, Usage::MAP_READ | Usage::COPY_DST)?;
+    let words = scratch(gpu, THREADS * TAKEN)?;
+    let sums = scratch(gpu, 16 * THREADS)?;
+    let readable = scratch_for(gpu, 16, Usage::MAP_READ | Usage::COPY_DST)?;
     let (kernel, bound, groups) = read_all(gpu, &pipelines, (&words.buffer, &sums.buffer), 1)?;
     let mut once = || -> Result<f64> {
         let started = Instant::now();
@@ -125,7 +125,7 @@ mod tests {
         let mut random = Random::new(9);
         let words: Vec<u32> = (0..5 * groups * THREADS * TAKEN / 4).map(|_| random.next() as u32).collect();
         let buffer = storage(&gpu, bytemuck::cast_slice(&words)).unwrap();
-        let sums = room(&gpu, 16 * THREADS * groups).unwrap();
+        let sums = scratch(&gpu, 16 * THREADS * groups).unwrap();
         let step = read_all(&gpu, &pipelines, (&buffer.buffer, &sums.buffer), groups).unwrap();
         let found =
             run(&gpu, &mut pipelines, &[step], &sums.buffer, (4 * THREADS * groups) as usize).unwrap();

@@ -54,7 +54,7 @@ impl Slab {
     }
 }
 
-/// What of a mixer the kernels have no room for, in words.
+/// What in a mixer the kernels cannot do, in words.
 pub fn lacks(spec: &MixerSpec) -> Option<String> {
     let scan = spec.scan?;
     if scan.rows > MOST_KEY {

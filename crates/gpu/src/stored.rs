@@ -92,7 +92,7 @@ impl Stored {
         ]
     }
 
-    /// Each type on both sides, and beside halves.
+    /// Each type for keys and values, and each with halves for the other.
     #[cfg(test)]
     pub fn all() -> impl Iterator<Item = Stored> {
         let halves = KvType::F16;

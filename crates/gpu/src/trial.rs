@@ -10,7 +10,7 @@ use super::{
     clock::{Clock, Work},
     device::{Found, Gpu},
     formats::{BLOCK, Format},
-    harness::{Dispatch, How, Matrix, Random, Room, blocks, numbers, plain, room},
+    harness::{Dispatch, How, Matrix, Random, Scratch, blocks, numbers, plain, scratch},
     pipelines::{Curve, Mode, Pipelines},
     proof::{self, PROOF_BYTES, Proof, is_more, same_bits},
     speeds,
@@ -298,9 +298,9 @@ fn try_arith(gpu: &Gpu, variants: Variants, like: Option<&Score>) -> Result<Scor
     let regimes = regimes(&gpu.tuning);
     let most = regimes.iter().map(|(columns, _)| *columns).max().unwrap_or(1);
     let x = Random::new(1).floats(most * K);
-    let (x, y) = (matrix.input(gpu, &x, most)?, room(gpu, (4 * most * matrix.rows) as u64)?);
-    let room_for = |arith| matrix.room_for(gpu, arith, most);
-    let (ready_plain, ready) = (room_for(Variants::PLAIN.arith)?, room_for(variants.arith)?);
+    let (x, y) = (matrix.input(gpu, &x, most)?, scratch(gpu, (4 * most * matrix.rows) as u64)?);
+    let scratch_for = |arith| matrix.scratch_for(gpu, arith, most);
+    let (ready_plain, ready) = (scratch_for(Variants::PLAIN.arith)?, scratch_for(variants.arith)?);
     let none = numbers(gpu, &[0.0])?;
     let clock = Clock::new(gpu)?;
     for (columns, name) in regimes {
@@ -310,7 +310,7 @@ fn try_arith(gpu: &Gpu, variants: Variants, like: Option<&Score>) -> Result<Scor
             score.faster.push((name, ratio));
             continue;
         }
-        let all = |pipelines: &Pipelines, arith, ready: &Room| -> Result<Vec<Dispatch>> {
+        let all = |pipelines: &Pipelines, arith, ready: &Scratch| -> Result<Vec<Dispatch>> {
             // As a pass would take them.
             let tiles = Tiles::of(matrix.format, arith, pipelines.variants().coop);
             let wide = !in_turns && tiles == Tiles::Wide && gpu.tuning.wide;

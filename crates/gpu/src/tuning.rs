@@ -23,7 +23,7 @@ pub struct FewRows {
     pub shows: bool,
 }
 
-/// Room for sums of lanes that workgroups of a tile share, and for a scale of each column. Where they do not fit, tiles
+/// Capacity for the sums of lanes that workgroups of a tile share, with a scale for each column. Where they do not fit, tiles
 /// do not share.
 pub const LANE_SUMS_BYTES: usize = (16 << 20) + (4 << 10);
 
@@ -235,7 +235,14 @@ impl Tuning {
 
     /// Wide tiles, if they may be and there are enough of them; else tiles whose workgroups share lanes where there
     /// would be too few of them, and their sums fit so many bytes.
-    pub fn tiling(&self, matrix_rows: u32, columns: usize, lanes: u32, room: usize, tiles: Tiles) -> Tiling {
+    pub fn tiling(
+        &self,
+        matrix_rows: u32,
+        columns: usize,
+        lanes: u32,
+        capacity: usize,
+        tiles: Tiles,
+    ) -> Tiling {
         let wide = Tiling::wide(matrix_rows, columns);
         let is_enough = fills_wide(columns) && wide.groups[0] * wide.groups[1] >= self.crowd / 2;
         if tiles == Tiles::Wide && self.wide && is_enough {
@@ -244,7 +251,7 @@ impl Tuning {
         let whole = Tiling::whole(matrix_rows, columns, tiles);
         let [down, across, _] = whole.groups;
         let parts = (self.crowd / (down * across).max(1)).next_power_of_two().min(lanes);
-        let shares = parts > 1 && whole.sums_bytes(matrix_rows, lanes) <= room;
+        let shares = parts > 1 && whole.sums_bytes(matrix_rows, lanes) <= capacity;
         if shares { whole.shared(lanes, lanes / parts) } else { whole }
     }
 
@@ -326,7 +333,7 @@ mod tests {
         let kernel = rows_kernel(Format::Q4_0, 16, 8, Arith::Int8);
         assert_eq!(4096 / kernel.rows_at_once(&Tuning::HARDWARE), 256);
         assert_eq!([9, 16, 17, 32, 64].map(groups), [1024; 5]);
-        // Enough by themselves; sums without room.
+        // Enough by themselves; sums that do not fit.
         assert_eq!(groups(512), 1024);
         assert_eq!(Tuning::HARDWARE.tiling(4096, 9, 16, 1 << 20, Tiles::Wide).groups, [64, 1, 1]);
         assert_eq!(Tuning::SOFTWARE.tiling(4096, 9, 8, LANE_SUMS_BYTES, Tiles::Wide).groups, [64, 1, 1]);

@@ -43,7 +43,7 @@ impl<T> Staged<T> {
         self.open + self.sent.iter().map(|(_, bytes)| bytes).sum::<usize>()
     }
 
-    /// Makes room for so many bytes by waiting for the oldest; then they are there. What is larger than all room is
+    /// Waits for the oldest copies until so many bytes are free. What is larger than all staging memory is
     /// there alone.
     fn add(
         &mut self,
@@ -292,7 +292,7 @@ mod tests {
         }
     }
 
-    /// A single piece of more than all room is there alone.
+    /// A single piece of more than all staging memory is there alone.
     #[test]
     fn what_is_too_large_waits_for_everything_else() {
         let mut staged = Staged::new();

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::{
     device::{ARENA_BYTES, Gpu},
     formats::{BLOCK, Format},
-    layout::{Layout, Place},
+    layout::{BufLayout, Layout},
     pipelines::Mode,
     upload::Upload,
     work::padded,
@@ -46,7 +46,7 @@ pub struct Region {
 pub enum To {
     Rows(Buf),
     /// Beside these: an up matrix of another format than its gate, whose results then meet.
-    Beside(Buf),
+    UpRows(Buf),
     Logits,
 }
 
@@ -133,7 +133,7 @@ pub fn join(model: &Model, layout: &Layout, ops: &[PlanOp], by_planes: &[bool]) 
                     }),
                     Some(up) => {
                         let gate = one(gate, Mode::Store, src, To::Rows(dst));
-                        let up = one(up, Mode::Store, src, To::Beside(dst));
+                        let up = one(up, Mode::Store, src, To::UpRows(dst));
                         out.extend(gate_and_up(gate, up, activation));
                     }
                 }
@@ -150,7 +150,7 @@ pub fn join(model: &Model, layout: &Layout, ops: &[PlanOp], by_planes: &[bool]) 
                     }),
                     Some(gate) => {
                         let gate = of_each(id, gate, moe.src, to);
-                        let up = of_each(id, moe.up, moe.src, To::Beside(moe.hidden));
+                        let up = of_each(id, moe.up, moe.src, To::UpRows(moe.hidden));
                         out.extend(gate_and_up(gate, up, activation));
                     }
                 }
@@ -207,7 +207,7 @@ fn gate_and_up(gate: Joined, up: Joined, activation: Activation) -> Vec<Joined> 
     vec![gate, Joined { activation: Some(activation), ..up }]
 }
 
-/// Numbers that kernels read beside matrices.
+/// Numbers that kernels read besides matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Numbers {
     /// A vector with zeros to whole blocks.
@@ -323,16 +323,16 @@ impl Numbers {
     }
 }
 
-/// The weight of a norm that the fast kernel makes: of whole rows, that have rooms of their own, by their mean square.
+/// The weight of a norm that the fast kernel makes: of whole rows with device buffers of their own, by their mean square.
 pub fn plain_norm(layout: &Layout, op: &Op) -> Option<WeightId> {
     let (norm, src, dst) = match *op {
         Op::Norm { norm, group: 0, src, dst, add: false } => (norm, src, dst),
         Op::Head { norm, .. } => (norm, Buf::X, Buf::H),
         _ => return None,
     };
-    let [from, to] = [src, dst].map(|buf| layout.place(buf));
-    let alone = |place: Place| place.stride == padded(place.width);
-    let alike = from.room != to.room && from.stride == to.stride && alone(from) && alone(to);
+    let [from, to] = [src, dst].map(|buf| layout.rows_of(buf));
+    let alone = |place: BufLayout| place.stride == padded(place.width);
+    let alike = from.buffer != to.buffer && from.stride == to.stride && alone(from) && alone(to);
     let Norm { kind, weight, bias, eps: _ } = norm;
     weight.filter(|_| alike && kind == NormKind::Rms && bias.is_none())
 }

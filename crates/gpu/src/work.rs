@@ -19,10 +19,10 @@ pub const OUTPUTS_AT_ONCE: usize = TILE_ROWS;
 
 pub use crate::backend::CHUNK;
 
-/// The largest head that the kernels have room for.
+/// The largest head that the kernels take.
 pub const MOST_HEAD: usize = 576;
 
-/// The most experts of a layer that they have room for.
+/// The most experts of a layer that they take.
 pub const MOST_EXPERTS: usize = 1024;
 
 /// So many rows at a time have their contexts split over workgroups.
@@ -45,20 +45,20 @@ pub fn head_stride(head_dim: usize) -> usize {
 pub struct WorkBuffers {
     pub max_rows: usize,
     pub layout: Layout,
-    /// By room: `[rows, stride]`
-    rooms: Vec<wgpu::Buffer>,
+    /// By [`BufLayout::buffer`](super::layout::BufLayout): `[rows, stride]`
+    rows: Vec<wgpu::Buffer>,
     /// `[rows, n_head, head_stride]`: queries, rotated.
     pub q: wgpu::Buffer,
-    /// Of the same rows as a gate: an up matrix of another format than its gate.
-    pub u: Option<wgpu::Buffer>,
-    /// As products of this kind want them.
+    /// Products of an up matrix whose gate has another format, in the gate's rows.
+    pub up: Option<wgpu::Buffer>,
+    /// Rows prepared for products that do not take floats.
     pub prepared: Option<Prepared>,
     pub arith: Arith,
     /// Pairs of rows and experts, sorted by these: see experts_sort.wgsl.
     pub sorted: Option<wgpu::Buffer>,
-    /// Heads' parts of rows that are no whole blocks where they lie: `[rows, heads, blocks]`
-    pub heads_apart: Option<wgpu::Buffer>,
-    pub heads_prepared: Option<wgpu::Buffer>,
+    /// Heads' parts of rows, copied to whole blocks where they do not begin with one: `[rows, heads, blocks]`
+    pub head_parts: Option<wgpu::Buffer>,
+    pub head_parts_prepared: Option<wgpu::Buffer>,
     /// Chunks of attention: `[split_rows, n_head, most_chunks, head_stride + 2]`
     pub chunks: wgpu::Buffer,
     /// Of tiles whose workgroups share lanes: see tile_sums.wgsl.
@@ -73,11 +73,11 @@ pub struct WorkBuffers {
     pub lows: Option<wgpu::Buffer>,
 }
 
-/// Rows for products that do not take them as they are: so many words of 16 bytes a block, blocks counted over all rows.
+/// Rows prepared for products that do not take floats: [`Arith::block_quads`] words of 16 bytes for a block.
 pub struct Prepared {
     /// Of `H`, which norms make.
     h: wgpu::Buffer,
-    /// Of all others in turn: most kernels make one from another's product.
+    /// Of one other buffer at a time: most kernels make one from another's product.
     rest: wgpu::Buffer,
 }
 
@@ -87,17 +87,17 @@ impl Prepared {
     }
 }
 
-/// Bytes of each buffer, which placement counts with too.
+/// Bytes of each buffer. Placement uses them too.
 struct Sizes {
-    rooms: Vec<usize>,
+    rows: Vec<usize>,
     q: usize,
     /// Of the widest gate.
     u: usize,
     prepared_h: usize,
     prepared_rest: usize,
     sorted: usize,
-    heads_apart: usize,
-    heads_prepared: usize,
+    head_parts: usize,
+    head_parts_prepared: usize,
     chunks: usize,
     lane_sums: usize,
     logits: usize,
@@ -111,25 +111,25 @@ fn sizes(plan: &Plan, layout: &Layout, rows: usize, n_cells: usize, arith: Arith
     let most = |of: fn(&AttnSpec) -> usize| plan.attentions.iter().map(of).max().unwrap_or(1);
     let chunk_row = 4 * most_chunks * most(|spec| spec.n_head * (head_stride(spec.head_dim) + 2));
     let prepared = |width: usize| rows * width / BLOCK * 16 * arith.block_quads();
-    let stride = |buf: Buf| layout.place(buf).stride;
+    let stride = |buf: Buf| layout.rows_of(buf).stride;
     let fed = plan.ops().flat_map(|op| plan.operands(op).fed()).filter(|&buf| buf != Buf::H);
     let sorted = plan.experts.iter().map(|moe| {
         let pairs = rows * moe.n_used;
         tiles_words(moe.n_expert, pairs) + pairs
     });
-    let heads_apart = plan.ops().map(heads_apart).max().unwrap_or(0);
+    let head_parts = plan.ops().map(head_parts).max().unwrap_or(0);
     let split_rows = (MOST_SPLIT_BYTES / chunk_row).clamp(1, MOST_SPLIT_ROWS);
     // States are made again in the same buffers.
-    let room_rows = if plan.mixers.is_empty() { rows } else { rows.max(MOST_REPLAYED) };
+    let row_count = if plan.mixers.is_empty() { rows } else { rows.max(MOST_REPLAYED) };
     Sizes {
-        rooms: layout.rooms().iter().map(|stride| 4 * room_rows * stride).collect(),
+        rows: layout.strides().iter().map(|stride| 4 * row_count * stride).collect(),
         q: 4 * rows * most(|spec| spec.n_head * head_stride(spec.head_dim)),
         u: 4 * rows * plan.ops().filter_map(|op| gated(plan, op)).map(stride).max().unwrap_or(0),
         prepared_h: prepared(stride(Buf::H)),
         prepared_rest: prepared(fed.map(stride).max().unwrap_or(BLOCK)),
         sorted: 4 * sorted.max().unwrap_or(0),
-        heads_apart: 4 * rows * heads_apart,
-        heads_prepared: prepared(heads_apart),
+        head_parts: 4 * rows * head_parts,
+        head_parts_prepared: prepared(head_parts),
         chunks: split_rows * chunk_row,
         lane_sums: lane_sums(plan),
         logits: 4 * OUTPUTS_AT_ONCE * plan.dims.n_vocab,
@@ -148,14 +148,14 @@ pub fn tiles_words(n_expert: usize, pairs: usize) -> usize {
     1 + 3 * most_tiles(n_expert, pairs)
 }
 
-/// Numbers of a row's parts for heads, where these are taken apart because they do not begin with whole blocks.
-pub fn heads_apart(op: &Op) -> usize {
+/// Numbers of the heads' parts of a row, where they are copied because they do not begin with whole blocks; else 0.
+pub fn head_parts(op: &Op) -> usize {
     let Op::PerHead { heads, from, .. } = *op else { return 0 };
     let whole = from.every.is_multiple_of(BLOCK) && from.from.is_multiple_of(BLOCK);
     if whole { 0 } else { heads * padded(from.every) }
 }
 
-/// Bytes of sums of lanes: little beside the weights of such a model.
+/// Bytes of sums of lanes: little compared with the weights of such a model.
 fn lane_sums(plan: &Plan) -> usize {
     let dims = &plan.dims;
     (dims.n_layer * dims.dim * dims.dim / 8).next_multiple_of(16).clamp(16, LANE_SUMS_BYTES)
@@ -183,12 +183,12 @@ impl WorkBuffers {
             }
             gpu.buffer(label, bytes as u64, usage)
         };
-        let rooms = sizes.rooms.iter().map(|&bytes| buffer("rows", bytes, both_ways));
+        let rows = sizes.rows.iter().map(|&bytes| buffer("rows", bytes, both_ways));
         Ok(WorkBuffers {
             max_rows,
-            rooms: rooms.collect::<Result<_>>()?,
+            rows: rows.collect::<Result<_>>()?,
             q: buffer("queries", sizes.q, plain)?,
-            u: if needs.up { Some(buffer("up rows", sizes.u, plain)?) } else { None },
+            up: if needs.up { Some(buffer("up rows", sizes.u, plain)?) } else { None },
             prepared: if needs.arith == Arith::Float {
                 None
             } else {
@@ -200,13 +200,13 @@ impl WorkBuffers {
             } else {
                 None
             },
-            heads_apart: if sizes.heads_apart > 0 {
-                Some(buffer("heads' rows", sizes.heads_apart, plain)?)
+            head_parts: if sizes.head_parts > 0 {
+                Some(buffer("heads' rows", sizes.head_parts, plain)?)
             } else {
                 None
             },
-            heads_prepared: if sizes.heads_prepared > 0 && needs.arith != Arith::Float {
-                Some(buffer("heads' rows, prepared", sizes.heads_prepared, plain)?)
+            head_parts_prepared: if sizes.head_parts_prepared > 0 && needs.arith != Arith::Float {
+                Some(buffer("heads' rows, prepared", sizes.head_parts_prepared, plain)?)
             } else {
                 None
             },
@@ -232,20 +232,20 @@ impl WorkBuffers {
     }
 
     /// The device buffer that a buffer of the plan lies in.
-    pub fn room(&self, buf: Buf) -> &wgpu::Buffer {
-        &self.rooms[self.layout.place(buf).room]
+    pub fn buffer(&self, buf: Buf) -> &wgpu::Buffer {
+        &self.rows[self.layout.rows_of(buf).buffer]
     }
 
-    /// Bytes of all of them but the logits, for a plan of what fits.
+    /// Bytes of all of them but the logits, for the choice of what fits.
     pub fn bytes(plan: &Plan, max_rows: usize, n_cells: usize) -> u64 {
         // It is not known yet how products will be made.
         let s = sizes(plan, &Layout::of(plan), max_rows, n_cells, Arith::Summed);
-        let rows = s.rooms.iter().sum::<usize>() + s.q + s.u + s.prepared_h + s.prepared_rest;
-        (rows + s.heads_apart + s.heads_prepared + s.sorted + s.chunks + s.lane_sums) as u64
+        let rows = s.rows.iter().sum::<usize>() + s.q + s.u + s.prepared_h + s.prepared_rest;
+        (rows + s.head_parts + s.head_parts_prepared + s.sorted + s.chunks + s.lane_sums) as u64
     }
 }
 
-/// What makes buffers smaller.
+/// Settings that make buffers smaller.
 const LESS: &str = "`n_ctx` or `n_ubatch`";
 
 /// What not every plan needs.
@@ -263,7 +263,7 @@ pub fn lows_bytes(matrix_rows: usize, max_rows: usize) -> usize {
     4 * matrix_rows * max_rows.next_multiple_of(TILE_ROWS)
 }
 
-/// `less`: of what there should be less.
+/// `less`: the settings that should be smaller.
 pub fn too_large(gpu: &Gpu, label: &str, bytes: u64, less: &str) -> Error {
     Error::Memory(format!(
         "{}: {label} take {} MiB, the device binds at most {} MiB: a smaller {less}",
@@ -273,7 +273,7 @@ pub fn too_large(gpu: &Gpu, label: &str, bytes: u64, less: &str) -> Error {
     ))
 }
 
-/// How the keys of a slot's cells lie, and what is done to them.
+/// The shape of a slot's keys.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotKeys {
     pub n_kv_head: usize,
@@ -312,7 +312,7 @@ pub struct KvBuffers {
     pub unwritten: [wgpu::Buffer; 3],
 }
 
-/// Values are not there where keys are the values.
+/// Without values where the keys are the values, too.
 pub struct Slot {
     pub keys: wgpu::Buffer,
     pub values: Option<wgpu::Buffer>,

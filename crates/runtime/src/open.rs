@@ -453,7 +453,7 @@ fn try_open(
                 runs: placement.on_cpu(),
                 held,
                 by_planes: placement.planes_apart(),
-                read_ahead: placement.uses(Place::File),
+                prefetch: placement.uses(Place::File),
                 read_chosen: config.read_chosen,
                 loras: loras.clone(),
             },

@@ -35,15 +35,15 @@ impl ThinRows {
     }
 }
 
-/// The thin matrices of one adapter beside one of a phase's, and where in a place their rows begin.
-struct Beside<'a> {
+/// The thin matrices that one adapter adds to one of a phase's matrices, and where their rows begin in a buffer of thin rows.
+struct Added<'a> {
     weight: WeightId,
     adapter: usize,
     thin: &'a Thin,
     begin: usize,
 }
 
-impl Beside<'_> {
+impl Added<'_> {
     /// Where these rows lie.
     fn range(&self, rows: &Range<usize>) -> Range<usize> {
         let rank = self.thin.rank();
@@ -83,23 +83,23 @@ impl Pass<'_> {
         runs(adapter, (0..self.n_rows(phase)).map(|row| self.scales(row, phase)))
     }
 
-    fn beside(&self, weights: [Option<WeightId>; 2]) -> impl Iterator<Item = Beside<'_>> {
+    fn added(&self, weights: [Option<WeightId>; 2]) -> impl Iterator<Item = Added<'_>> {
         let of = |weight| self.loras.of(weight).map(move |(adapter, thin)| (weight, adapter, thin));
         let mut end = 0;
         weights.into_iter().flatten().flat_map(of).map(move |(weight, adapter, thin)| {
             let begin = end;
             end += self.thin_rows.max_rows * thin.rank();
-            Beside { weight, adapter, thin, begin }
+            Added { weight, adapter, thin, begin }
         })
     }
 
     /// What `A` makes of the rows of a buffer, for each matrix that they are then multiplied with.
     pub fn make_thin(&self, of: ThinOf, src: Buf, phase: &Phase, member: &Member) {
         let place = &self.thin_rows.places[of.place];
-        for beside in self.beside(of.weights) {
-            let (rank, a) = (beside.thin.rank(), beside.thin.a());
+        for added in self.added(of.weights) {
+            let (rank, a) = (added.thin.rank(), added.thin.a());
             let x = self.floats(src, self.n_rows(phase), member);
-            for (run, scale) in self.runs(beside.adapter, phase) {
+            for (run, scale) in self.runs(added.adapter, phase) {
                 let (rows, of_a) = match run.len() {
                     ..=FEW_ROWS => (run.clone(), member.share(rank, 1)),
                     _ => {
@@ -110,7 +110,7 @@ impl Pass<'_> {
                 if rows.is_empty() || of_a.is_empty() {
                     continue;
                 }
-                let part = beside.range(&rows);
+                let part = added.range(&rows);
                 assert!(part.end <= place.width());
                 // SAFETY: within the place, as checked; these numbers of these rows are this thread's share.
                 let out = unsafe {
@@ -120,7 +120,7 @@ impl Pass<'_> {
                 // SAFETY: as above.
                 let mut stripe = unsafe { out.stripe(of_a) };
                 let x = &x[rows.start * a.cols()..rows.end * a.cols()];
-                matmul::matmul(self.isa, &a.times(scale * beside.thin.times()), Acts::Float(x), &mut stripe);
+                matmul::matmul(self.isa, &a.times(scale * added.thin.times()), Acts::Float(x), &mut stripe);
             }
         }
     }
@@ -135,19 +135,19 @@ impl Pass<'_> {
     ) {
         let Some(of) = phase.thin else { return };
         let place = &self.thin_rows.places[of.place];
-        for beside in self.beside(of.weights).filter(|beside| beside.weight == weight) {
-            for (run, _) in self.runs(beside.adapter, phase) {
+        for added in self.added(of.weights).filter(|added| added.weight == weight) {
+            for (run, _) in self.runs(added.adapter, phase) {
                 // SAFETY: what `A` made is settled; these columns were dealt to this thread, and the rows are the phase's.
                 let (low, out) = unsafe {
                     let first = out.add(run.start * width);
                     (
-                        place.columns(0, beside.range(&run)),
+                        place.columns(0, added.range(&run)),
                         OutMatrix::from_raw(first, run.len(), width, Mode::Add),
                     )
                 };
                 // SAFETY: as above.
                 let mut stripe = unsafe { out.stripe(columns.clone()) };
-                matmul::matmul(self.isa, &beside.thin.b(), Acts::Float(low), &mut stripe);
+                matmul::matmul(self.isa, &added.thin.b(), Acts::Float(low), &mut stripe);
             }
         }
     }

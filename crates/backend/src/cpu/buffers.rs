@@ -1,4 +1,4 @@
-//! What a pass writes beside the cache and the logits; kept from pass to pass.
+//! What a pass writes besides the cache and the logits. The buffers are kept from pass to pass.
 
 use std::cell::UnsafeCell;
 
@@ -49,7 +49,7 @@ struct PerThread<T>(UnsafeCell<T>);
 // SAFETY: only the thread whose index it is takes it, through `PassBuffers::own`.
 unsafe impl<T: Send> Sync for PerThread<T> {}
 
-/// What a buffer needs beside its rows.
+/// What a buffer needs besides its rows.
 #[derive(Clone, Copy, Default)]
 struct Beside {
     /// int8 rows: it feeds quantized matrices.

@@ -201,7 +201,7 @@ pub fn order_weights(plan: &Plan, vectors: &mut [Vec<f32>]) {
     }
 }
 
-/// Makes a layer's state again: what it was, and the first rows of those beside `inputs`. No other thread has this layer.
+/// Makes a layer's state again: from the earlier state and the first of the rows that are kept with `inputs`. No other thread has this layer.
 pub fn replay(
     isa: Isa,
     (plan, id): (&Plan, MixerId),

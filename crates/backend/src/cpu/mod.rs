@@ -15,7 +15,7 @@ mod mixers;
 mod offload;
 mod pass;
 mod per_head;
-mod read_ahead;
+mod prefetch;
 mod scan;
 mod schedule;
 mod state_store;
@@ -45,8 +45,8 @@ pub use offload::Multiplier;
 use offload::{Least, OffloadDevice};
 use ops::{Rotate, Turn};
 use pass::Pass;
+use prefetch::Prefetch;
 use rayon::ThreadPool;
-use read_ahead::ReadAhead;
 use schedule::{Asked, PassShape, Schedules, Work};
 use simd::Isa;
 use state_store::StateStore;
@@ -90,11 +90,11 @@ pub struct CpuConfig {
     pub held: UnitSet,
     /// What of it another device holds the high planes of, so that only low planes lie here.
     pub by_planes: UnitSet,
-    /// Read the matrices that are not held from the file ahead of their use: there is not RAM for all.
-    pub read_ahead: bool,
+    /// Prefetch the matrices that are not held from the file: there is not enough RAM for all.
+    pub prefetch: bool,
     /// Of experts those that a router has chosen, too.
     pub read_chosen: bool,
-    /// What texts may have beside the weights.
+    /// What texts may have besides the weights.
     pub loras: Arc<Loras>,
 }
 
@@ -119,7 +119,7 @@ pub struct CpuBackend {
     loras: Arc<Loras>,
     thin_rows: ThinRows,
     counters: Vec<WorkCounter>,
-    read_ahead: Option<ReadAhead>,
+    prefetch: Option<Prefetch>,
     /// Makes products of many rows, where another device does.
     offload: Option<OffloadDevice>,
     low_planes: LowPlanes,
@@ -163,10 +163,10 @@ impl CpuBackend {
             false => weights.pack_all(&model, progress),
         })?;
         let low_planes = loaders.install(|| LowPlanes::new(&model, &config.by_planes, isa))?;
-        let read_ahead = match config.read_ahead {
+        let prefetch = match config.prefetch {
             true => {
                 let left = weights.left_in_file(&model, &config.held);
-                Some(ReadAhead::new(model.clone(), left, config.read_chosen)?)
+                Some(Prefetch::new(model.clone(), left, config.read_chosen)?)
             }
             false => None,
         };
@@ -187,7 +187,7 @@ impl CpuBackend {
             loras: config.loras.clone(),
             thin_rows: ThinRows::new(&model, &config.loras, config.max_rows),
             counters: Vec::new(),
-            read_ahead,
+            prefetch,
             offload: None,
             keeps_hidden: model.plan.rests_between_layers(),
             spent: Spent::default(),
@@ -395,22 +395,22 @@ impl Backend for CpuBackend {
             thin_rows: &self.thin_rows,
         };
         let started = Instant::now();
-        if let Some(read_ahead) = &mut self.read_ahead {
-            read_ahead.begin(phases, &pass_shape);
+        if let Some(prefetch) = &mut self.prefetch {
+            prefetch.begin(phases, &pass_shape);
         }
-        let (read_ahead, watch) = (&self.read_ahead, self.watch.as_deref());
+        let (prefetch, watch) = (&self.prefetch, self.watch.as_deref());
         self.team.run(n_rows, |member| {
             for (i, phase) in phases.iter().enumerate() {
                 if phase.sync {
                     member.sync();
-                    if let (Some(read_ahead), 0) = (read_ahead, member.index) {
-                        read_ahead.reached(i);
+                    if let (Some(prefetch), 0) = (prefetch, member.index) {
+                        prefetch.reached(i);
                     }
                 }
-                if let (Some(read_ahead), 0, Work::Op(Op::ExpertsGate(id))) =
-                    (read_ahead, member.index, phase.work)
+                if let (Some(prefetch), 0, Work::Op(Op::ExpertsGate(id))) =
+                    (prefetch, member.index, phase.work)
                 {
-                    read_ahead.chose(i, pass.chosen(pass.model.plan.moe(id), phase));
+                    prefetch.chose(i, pass.chosen(pass.model.plan.moe(id), phase));
                 }
                 if let (Some(watch), 0) = (watch, member.index) {
                     pass.show(watch, phase, &member);
@@ -418,7 +418,7 @@ impl Backend for CpuBackend {
                 pass.run(i, phase, &member);
             }
         });
-        let file = self.read_ahead.as_ref().map_or(0.0, ReadAhead::end);
+        let file = self.prefetch.as_ref().map_or(0.0, Prefetch::end);
         self.spent.file += file;
         self.spent.ram += started.elapsed().as_secs_f64() - file;
         if let Some(offload) = &mut self.offload {

@@ -13,7 +13,7 @@ pub const TAKEN_BACK: usize = 192;
 /// Where there are windows, no draft is longer: room is left for who looks back from where it began.
 pub const MOST_DRAFTED: usize = 128;
 
-/// Cells beside what windows keep and what one pass writes.
+/// Cells besides those that windows keep and those that one pass writes.
 const FOR_DRAFTS: usize = 64;
 
 /// Slabs that a text takes while it is drafted: what it and its draft are, and were before their last batch.
@@ -36,7 +36,7 @@ pub struct KvRoom {
     pub max_rows: usize,
     /// Texts that grow side by side.
     pub sequences: usize,
-    /// States of recurrent layers beside those of these texts.
+    /// States of recurrent layers besides those of these texts.
     pub extra_states: usize,
     /// Windows keep all cells too.
     pub all_cells: bool,

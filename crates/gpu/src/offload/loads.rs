@@ -1,4 +1,4 @@
-//! What is sent to the device at once: pieces of matrices, as many as there is room for.
+//! What is sent to the device at once: pieces of matrices, as many as its buffers hold.
 
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ pub struct Piece {
     pub task: usize,
     pub matrix: usize,
     pub groups: Range<usize>,
-    /// Where in the room its weights begin, and its products.
+    /// Where in the buffers its weights begin, and its products.
     pub weights_at: usize,
     pub products_at: usize,
 }
@@ -122,7 +122,7 @@ mod tests {
         Task { columns, width: 32, matrices: groups.collect() }
     }
 
-    /// Every group once and in order, no load larger than its room, and the rows of a piece are there when it comes.
+    /// Every group once and in order, no load larger than its buffers, and the rows of a piece are there when it comes.
     #[test]
     fn loads_are_all_there_is_and_fit() {
         let cases = [
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(loads.iter().map(|load| load.pieces.len()).collect::<Vec<_>>(), [3, 3, 3, 1]);
     }
 
-    /// A uniform has room for so many, and a driver patience for so much.
+    /// So many fit a uniform buffer, and so much work a driver lets pass in one submission.
     #[test]
     fn a_load_has_neither_too_many_pieces_nor_too_much_work() {
         const ROOM: Sizes = Sizes { acts: 1 << 40, weights: 1 << 40, products: 1 << 40 };

@@ -45,8 +45,8 @@ const PARAMS_STRIDE: u64 = 256;
 /// takes the smallest numbers for zero; and zero.
 const SCALES: Range<f32> = f32::from_bits((127 - 40) << 23)..f32::from_bits((127 + 60) << 23);
 
-/// Room for a load on its way.
-struct Room {
+/// The buffers of a load on its way.
+struct Staging {
     params: wgpu::Buffer,
     weights: wgpu::Buffer,
     products: wgpu::Buffer,
@@ -110,7 +110,7 @@ pub struct Offloader {
     gpu: Arc<Gpu>,
     sizes: Sizes,
     acts: wgpu::Buffer,
-    rooms: [Room; 2],
+    stagings: [Staging; 2],
     layout: wgpu::PipelineLayout,
     kernels: HashMap<Form, wgpu::ComputePipeline>,
     /// Whether the device's `fma` rounds once.
@@ -119,7 +119,7 @@ pub struct Offloader {
 
 /// A load whose products are on their way to the host.
 struct Pending<'l> {
-    room: usize,
+    staging: usize,
     load: &'l Load,
     sent: wgpu::SubmissionIndex,
     mapped: Receiver<Result<(), wgpu::BufferAsyncError>>,
@@ -154,7 +154,7 @@ impl Offloader {
             immediate_size: 0,
         });
         let acts = gpu.buffer("rows for RAM's matrices", sizes.acts, Usage::STORAGE | Usage::COPY_DST)?;
-        let room = || -> Result<Room> {
+        let staging = || -> Result<Staging> {
             let params_bytes = MOST_PIECES as u64 * PARAMS_STRIDE;
             let params = gpu.buffer("parameters", params_bytes, Usage::UNIFORM | Usage::COPY_DST)?;
             let weights = gpu.buffer("a load of RAM", sizes.weights, Usage::STORAGE | Usage::COPY_DST)?;
@@ -171,10 +171,10 @@ impl Offloader {
                 layout: &group,
                 entries: &entries.collect::<Vec<_>>(),
             });
-            Ok(Room { params, weights, products, readable, bound })
+            Ok(Staging { params, weights, products, readable, bound })
         };
-        let rooms = [room()?, room()?];
-        Ok(Offloader { gpu, sizes, acts, rooms, layout, kernels: HashMap::new(), fused: true })
+        let stagings = [staging()?, staging()?];
+        Ok(Offloader { gpu, sizes, acts, stagings, layout, kernels: HashMap::new(), fused: true })
     }
 
     /// With an `fma` made of operations that round once each.
@@ -224,12 +224,12 @@ impl Offloader {
     /// Has a load sent and multiplied.
     fn begin<'l>(
         &self,
-        room: usize,
+        staging: usize,
         load: &'l Load,
         begins: &[usize],
         bundles: &[Bundle],
     ) -> Result<Pending<'l>> {
-        let Room { params, weights, products, readable, bound } = &self.rooms[room];
+        let Staging { params, weights, products, readable, bound } = &self.stagings[staging];
         if let Some(&at) = begins.get(load.tasks.start).filter(|_| !load.tasks.is_empty()) {
             self.send_rows(at, &bundles[load.tasks.clone()])?;
         }
@@ -276,17 +276,17 @@ impl Offloader {
         readable
             .slice(..load.products as u64)
             .map_async(wgpu::MapMode::Read, move |result| drop(sender.send(result)));
-        Ok(Pending { room, load, sent, mapped })
+        Ok(Pending { staging, load, sent, mapped })
     }
 
     /// Puts products where they belong.
     fn take(&self, pending: Pending, bundles: &mut [Bundle]) -> Result<()> {
-        let Pending { room, load, sent, mapped } = pending;
+        let Pending { staging, load, sent, mapped } = pending;
         self.gpu.wait_for(sent)?;
         let failed =
             |what: String| Error::Device(format!("{}: reading products failed: {what}", self.gpu.info.name));
         mapped.try_recv().map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
-        let readable = &self.rooms[room].readable;
+        let readable = &self.stagings[staging].readable;
         {
             let view = readable
                 .slice(..load.products as u64)
@@ -376,12 +376,12 @@ impl Multiplier for Offloader {
         let (begins, loads) = loads(&bundles.iter().map(task).collect::<Vec<_>>(), self.sizes);
         let mut pending = VecDeque::new();
         for (i, load) in loads.iter().enumerate() {
-            if pending.len() == self.rooms.len()
+            if pending.len() == self.stagings.len()
                 && let Some(oldest) = pending.pop_front()
             {
                 self.take(oldest, bundles)?;
             }
-            pending.push_back(self.begin(i % self.rooms.len(), load, &begins, bundles)?);
+            pending.push_back(self.begin(i % self.stagings.len(), load, &begins, bundles)?);
         }
         pending.into_iter().try_for_each(|pending| self.take(pending, bundles))?;
         Ok(true)

@@ -1,4 +1,4 @@
-//! Attention's operations: keys and values put down, heads attended to, chunks joined.
+//! Attention's operations: keys and values are stored, heads attend, chunks are joined.
 
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ pub struct AttentionKey {
     pub id: AttnId,
 }
 
-/// What of one layer's attention is not a matrix.
+/// A layer's attention without its matrices.
 pub struct Attention {
     fixed: Fixed,
     attend: wgpu::BindGroup,
@@ -43,11 +43,11 @@ pub struct Attention {
     arith: Arith,
     /// Of a cell's keys and values.
     cell_bytes: u64,
-    /// Of the lists that the bind groups show.
+    /// The generation of the lists of cells that are bound.
     generation: u64,
 }
 
-/// What of an attention stays when the lists of cells move.
+/// The part of an attention that stays when the lists of cells get another buffer.
 struct Fixed {
     stores: Vec<StoredHeads>,
     at_once: AtOnce,
@@ -80,7 +80,7 @@ struct Heads {
     count: usize,
 }
 
-/// How rope_store.wgsl has flags, and nothing.
+/// Flags of rope_store.wgsl, and its number for nothing.
 const QUERIES_NORMED: u32 = 1;
 const KEYS_NORMED: u32 = 2;
 const QUERIES_CENTRED: u32 = 4;
@@ -89,7 +89,7 @@ const NORMED_AFTER: u32 = 16;
 const NONE: u32 = u32::MAX;
 
 impl Ops {
-    /// The attention that this step stores for, if it does: made, or made anew where the lists have moved.
+    /// The attention that this step stores for, if it does: made, or made again if the lists of cells have another buffer.
     pub(super) fn attention_of_store(&mut self, stage: &Stage, at: StepAt) -> Option<AttentionKey> {
         let Op::Store(id) = *at.step().op else { return None };
         let (generation, slot) = (stage.rows.lists.generation, at.step().slot);
@@ -128,7 +128,7 @@ impl Ops {
             let storage = [
                 whole(&stage.rows.rows),
                 whole(&stage.rows.turned),
-                stage.room(heads.buf),
+                stage.buffer(heads.buf),
                 norm(spec.q_norm),
                 norm(spec.k_norm),
                 whole(&stage.work.q),
@@ -152,7 +152,7 @@ impl Ops {
         let sinks = spec.sinks.map(Numbers::Vector);
         let whole = wgpu::Buffer::as_entire_buffer_binding;
         let (rows, lists, work) = (&stage.rows.rows, &stage.rows.lists.buffer, stage.work);
-        // Rows are prepared where they are made, but not where a block has parts of two heads, or a head has no room.
+        // Rows are prepared where they are made, but not where a block has parts of two heads, or a head is too long.
         let whole_blocks = spec.head_dim.is_multiple_of(BLOCK);
         let arith =
             if whole_blocks && spec.head_dim <= MOST_PREPARED_HEAD { self.arith } else { Arith::Float };
@@ -174,12 +174,12 @@ impl Ops {
             ];
             bind(kernel, storage, arith)
         };
-        let joined = vec![whole(rows), whole(&work.chunks), numbers(sinks), stage.room(spec.out)];
+        let joined = vec![whole(rows), whole(&work.chunks), numbers(sinks), stage.buffer(spec.out)];
         let [key_words, value_words] = cache.words(spec.head_dim, spec.values_are_keys);
         let cell_words = if spec.values_are_keys { key_words } else { key_words + value_words };
         Attention {
             fixed,
-            attend: attend(false, arith, stage.room(spec.out)),
+            attend: attend(false, arith, stage.buffer(spec.out)),
             split: attend(true, Arith::Float, whole(&work.chunks)),
             join: bind(Kernel::AttendJoin(arith), joined, arith),
             spec: *spec,
@@ -238,10 +238,10 @@ impl Ops {
     }
 }
 
-/// So few rows always have their contexts split.
+/// Up to so many rows always have their contexts split.
 const FEW_ROWS: usize = 8;
 
-/// Rows that make so many times a crowd are enough to have none split.
+/// Contexts are not split if there are this many times [`Tuning::crowd`](super::super::tuning::Tuning) workgroups without.
 const ENOUGH: u32 = 4;
 
 /// The rows of each dispatch: a piece where contexts are split, because chunks have room for no
@@ -296,7 +296,7 @@ pub(super) fn store_params(
     let plan = &stage.model.plan;
     let rope = spec.rope.map(|id| (&plan.ropes[id.0 as usize], stage.rows.turns.begin(id)));
     let factor = spec.temperature.and_then(|temperature| stage.rows.turns.factor(temperature));
-    let place = stage.place(buf);
+    let layout = stage.rows_of(buf);
     let [key_words, value_words] = stage.cache.words(spec.head_dim, spec.values_are_keys);
     let centred = |norm: Option<Norm>| norm.is_some_and(|norm| norm.kind == NormKind::Layer);
     let flags = [
@@ -312,8 +312,8 @@ pub(super) fn store_params(
         kv_heads: spec.n_kv_head as u32,
         head_dim: spec.head_dim as u32,
         first_head: first as u32,
-        in_stride: place.stride as u32,
-        in_first: place.column as u32,
+        in_stride: layout.stride as u32,
+        in_first: layout.column as u32,
         turned: rope.map_or(0, |(rope, _)| rope.freqs.len() as u32),
         halves: rope.map_or(0, |(rope, _)| halves(rope)),
         turns_stride: stage.rows.turns.len as u32,
@@ -344,7 +344,7 @@ fn attend_params(stage: &Stage, spec: &AttnSpec, slot: usize) -> AttendParams {
         scale: spec.scale,
         cap: spec.cap.unwrap_or(0.0),
         has_sinks: u32::from(spec.sinks.is_some()),
-        out_stride: stage.place(spec.out).stride as u32,
+        out_stride: stage.rows_of(spec.out).stride as u32,
         view_at: sections.view(slot, spec.window) as u32,
         spans_at: sections.spans() as u32,
         view_rows: sections.max_rows as u32,

@@ -18,7 +18,7 @@ use crate::plan::{Buf, Gating, MoeId, MoeSpec, Plan, Step, WeightId};
 /// With more rows to an expert than this on average it is worth sorting them.
 const ROWS_TO_SORT: usize = 4;
 
-/// What a layer's experts are where each row takes so many.
+/// The commands' bindings for a layer's experts, if each row takes a given number of them.
 pub struct Experts {
     sort: Binding,
     /// Gates and up matrices, together or apart, and then what comes behind them.
@@ -41,7 +41,7 @@ struct ExpertMatmul {
     bytes: u64,
     coarse_bytes: u64,
     parts: Vec<Part>,
-    /// An up matrix of another format than its gate meets it afterwards.
+    /// Multiplies the gate by an up matrix of another format.
     then_activate: Option<RowStep>,
 }
 
@@ -51,7 +51,7 @@ struct Part {
     by_tile: Binding,
 }
 
-/// What the commands of a layer's experts depend on, beside the number of rows.
+/// What the commands of a layer's experts depend on, besides the number of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExpertsKey {
     pub id: MoeId,
@@ -111,7 +111,7 @@ impl Ops {
     }
 
     fn choice(&mut self, stage: &Stage, Of { moe, taken }: Of) -> RowStep {
-        let (scores, chosen) = (stage.place(moe.scores), stage.place(moe.chosen));
+        let (scores, chosen) = (stage.rows_of(moe.scores), stage.rows_of(moe.chosen));
         let given = ChooseParams {
             experts: moe.n_expert as u32,
             used: taken as u32,
@@ -136,23 +136,23 @@ impl Ops {
             None => stage.weights.binding(stage.weights.nothing),
         };
         let (bias, factors) = (vector(moe.choice_bias), vector(moe.expert_scale));
-        let storage = [stage.room(moe.scores), bias, factors, stage.room(moe.chosen)];
+        let storage = [stage.buffer(moe.scores), bias, factors, stage.buffer(moe.chosen)];
         self.row_step(stage, Kernel::Choose, &given, &storage, 1)
     }
 
     fn experts_sum(&mut self, stage: &Stage, Of { moe, taken }: Of) -> RowStep {
-        let to = stage.place(moe.dst);
+        let to = stage.rows_of(moe.dst);
         let given = SumParams {
             width: to.width as u32,
             used: taken as u32,
-            result_stride: (stage.place(moe.results).stride / moe.n_used) as u32,
-            chosen_stride: stage.place(moe.chosen).stride as u32,
+            result_stride: (stage.rows_of(moe.results).stride / moe.n_used) as u32,
+            chosen_stride: stage.rows_of(moe.chosen).stride as u32,
             dst_stride: to.stride as u32,
             dst_first: to.column as u32,
             adds: u32::from(moe.add),
             weights_at: moe.n_used as u32,
         };
-        let storage = [moe.results, moe.chosen, moe.dst].map(|buf| stage.room(buf));
+        let storage = [moe.results, moe.chosen, moe.dst].map(|buf| stage.buffer(buf));
         self.row_step(stage, Kernel::ExpertsSum, &given, &storage, to.width.div_ceil(AT_ONCE))
     }
 
@@ -161,12 +161,12 @@ impl Ops {
         let params = self.params.add(&SortParams {
             experts: moe.n_expert as u32,
             used: taken as u32,
-            chosen_stride: stage.place(moe.chosen).stride as u32,
+            chosen_stride: stage.rows_of(moe.chosen).stride as u32,
             count_at: sections.count() as u32,
             pairs_at: tiles_words(moe.n_expert, sections.max_rows * moe.n_used) as u32,
         });
         let rows = stage.rows.rows.as_entire_buffer_binding();
-        let storage = [rows, stage.room(moe.chosen), sorted(stage)];
+        let storage = [rows, stage.buffer(moe.chosen), sorted(stage)];
         Binding { group: stage.bind(&self.params, Kernel::ExpertsSort, &storage), params }
     }
 
@@ -175,8 +175,8 @@ impl Ops {
         let matrix = &stage.weights.matrices[&first];
         let rows = matrix.rows / moe.n_expert;
         let (dst, out) = match joined.to {
-            To::Rows(dst) => (dst, stage.room(dst)),
-            To::Beside(dst) => (dst, stage.beside()),
+            To::Rows(dst) => (dst, stage.buffer(dst)),
+            To::UpRows(dst) => (dst, stage.up_rows()),
             To::Logits => unreachable!("experts make no logits"),
         };
         let arith = stage.gpu.variants.arith.of(joined.format);
@@ -185,7 +185,8 @@ impl Ops {
         }
         let x = || stage.input(joined.src, arith);
         // What each expert reads: the same row, or its own part of one.
-        let (src, pairs_in_row) = (stage.place(joined.src), if joined.src == moe.hidden { 1 } else { taken });
+        let (src, pairs_in_row) =
+            (stage.rows_of(joined.src), if joined.src == moe.hidden { 1 } else { taken });
         let read = if joined.src == moe.hidden { src.stride / moe.n_used } else { src.stride };
         let bias = stage.weights.biases.get(&first);
         let parts = matrix.parts.iter().map(|part| {
@@ -194,12 +195,12 @@ impl Ops {
                 rows: rows as u32,
                 blocks: matrix.blocks as u32,
                 x_stride: (read / BLOCK) as u32,
-                y_stride: (stage.place(dst).stride / moe.n_used) as u32,
+                y_stride: (stage.rows_of(dst).stride / moe.n_used) as u32,
                 y_first: 0,
                 has_bias: u32::from(bias.is_some()),
                 used: taken as u32,
                 pairs_in_row: pairs_in_row as u32,
-                chosen_stride: stage.place(moe.chosen).stride as u32,
+                chosen_stride: stage.rows_of(moe.chosen).stride as u32,
                 first_expert: (part.first_row / rows) as u32,
                 experts: (part.rows / rows) as u32,
                 pairs_at: tiles_words(moe.n_expert, stage.rows.sections.max_rows * moe.n_used) as u32,
@@ -212,7 +213,7 @@ impl Ops {
                 let storage = [&storage[..], &[by]].concat();
                 Binding { group: stage.bind(&self.params, Bindings::EXPERT_MATMUL, &storage), params }
             };
-            Part { by_pair: bind(stage.room(moe.chosen)), by_tile: bind(sorted(stage)) }
+            Part { by_pair: bind(stage.buffer(moe.chosen)), by_tile: bind(sorted(stage)) }
         });
         let parts = parts.collect();
         let then_activate = self.activation(stage, joined);

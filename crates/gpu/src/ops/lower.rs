@@ -102,7 +102,7 @@ pub struct Lowering<'a> {
     commands: Vec<Command>,
 }
 
-/// Which buffers' rows lie prepared, as they are now. One other than `H` at a time: there is room for no more.
+/// Which buffers' rows lie prepared, as they are now. At most one other than `H`: there is one buffer for all others.
 #[derive(Default)]
 struct Ready {
     h: bool,

@@ -4,7 +4,7 @@
 use super::{
     super::{
         command::Binding,
-        layout::Place,
+        layout::BufLayout,
         params::{ConvolveParams, ScanParams},
         pipelines::Kernel,
         states::{ScanShape, Slab},
@@ -42,17 +42,17 @@ impl ScanStep {
 
 /// Where the numbers of a mixer lie.
 #[derive(Clone, Copy)]
-pub struct MixerPlaces {
-    pub src: Place,
-    pub dst: Place,
-    pub step: Place,
-    pub beta: Place,
-    pub out: Place,
+pub struct MixerLayouts {
+    pub src: BufLayout,
+    pub dst: BufLayout,
+    pub step: BufLayout,
+    pub beta: BufLayout,
+    pub out: BufLayout,
 }
 
-pub fn convolve_params(layer: u32, spec: &MixerSpec, places: &MixerPlaces) -> ConvolveParams {
+pub fn convolve_params(layer: u32, spec: &MixerSpec, layouts: &MixerLayouts) -> ConvolveParams {
     let (conv, slab) = (&spec.conv, Slab::of(spec));
-    let MixerPlaces { src, dst, .. } = *places;
+    let MixerLayouts { src, dst, .. } = *layouts;
     ConvolveParams {
         layer,
         channels: conv.channels as u32,
@@ -68,9 +68,9 @@ pub fn convolve_params(layer: u32, spec: &MixerSpec, places: &MixerPlaces) -> Co
     }
 }
 
-pub fn scan_params(layer: u32, spec: &MixerSpec, scan: &Scan, places: &MixerPlaces) -> ScanParams {
+pub fn scan_params(layer: u32, spec: &MixerSpec, scan: &Scan, layouts: &MixerLayouts) -> ScanParams {
     let slab = Slab::of(spec);
-    let MixerPlaces { dst: x, step, beta, out, .. } = *places;
+    let MixerLayouts { dst: x, step, beta, out, .. } = *layouts;
     let ScanColumns { q, k, v } = scan.columns_of(0);
     let (eps, out_scale) = match scan.kind {
         ScanKind::GatedDelta { beta: _, eps } => (eps, 1.0 / (scan.rows as f32).sqrt()),
@@ -114,25 +114,25 @@ impl Ops {
             Some(Scan { kind: ScanKind::GatedDelta { beta, eps: _ }, step, out, .. }) => (step, beta, out),
             Some(Scan { kind: ScanKind::Mamba2 { through: _ }, step, out, .. }) => (step, step, out),
         };
-        let place = |buf| stage.place(buf);
-        let places = MixerPlaces {
-            src: place(conv.src),
-            dst: place(conv.dst),
-            step: place(step),
-            beta: place(beta),
-            out: place(out),
+        let layout = |buf| stage.rows_of(buf);
+        let layouts = MixerLayouts {
+            src: layout(conv.src),
+            dst: layout(conv.dst),
+            step: layout(step),
+            beta: layout(beta),
+            out: layout(out),
         };
         let runs = || stage.states.runs.as_entire_buffer_binding();
         let slabs = || stage.states.slabs(id).as_entire_buffer_binding();
         let taps = stage.weights.numbers(Numbers::taps(conv));
-        let storage = [runs(), stage.room(conv.src), taps, slabs(), stage.room(conv.dst)];
-        let params = self.params.add(&convolve_params(id.0, spec, &places));
+        let storage = [runs(), stage.buffer(conv.src), taps, slabs(), stage.buffer(conv.dst)];
+        let params = self.params.add(&convolve_params(id.0, spec, &layouts));
         let convolve =
             Binding { group: stage.bind(&self.params, Kernel::Convolve { again: false }, &storage), params };
         let scan = spec.scan.map(|scan| {
             let numbers = stage.weights.numbers(Numbers::of_scan(&scan));
-            let [x, step, beta, out] = [conv.dst, step, beta, out].map(|buf| stage.room(buf));
-            let params = self.params.add(&scan_params(id.0, spec, &scan, &places));
+            let [x, step, beta, out] = [conv.dst, step, beta, out].map(|buf| stage.buffer(buf));
+            let params = self.params.add(&scan_params(id.0, spec, &scan, &layouts));
             let storage = [runs(), x, step, beta, numbers, slabs(), out];
             let ScanShape { lanes, groups } = ScanShape::of(&scan);
             let (gated_delta, lanes) = (matches!(scan.kind, ScanKind::GatedDelta { .. }), lanes as u32);

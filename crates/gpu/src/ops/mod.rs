@@ -27,7 +27,7 @@ use unscaled::DeferredNorm;
 use super::{
     command::Binding,
     device::Gpu,
-    layout::Place,
+    layout::BufLayout,
     params::Params,
     pipelines::{Bindings, Kernel, Pipelines},
     rows::RowData,
@@ -48,7 +48,7 @@ struct RowStep {
     groups: u32,
 }
 
-/// Numbers of a row that a workgroup makes, where each is made by itself.
+/// Numbers of a row that a workgroup makes, in kernels that make each number by itself.
 const AT_ONCE: usize = 64;
 
 impl RowStep {
@@ -65,29 +65,29 @@ const EXPERT_PARTS: usize = 16;
 
 pub struct Ops {
     pub params: Params,
-    /// So many rows at a time can have long contexts split.
+    /// How many rows at a time can have long contexts split.
     split_rows: usize,
     /// Rows of a piece of attention.
     piece_rows: usize,
-    /// Room for sums of lanes.
+    /// Capacity of the buffer for sums of lanes.
     lane_sums_bytes: usize,
     /// How norms prepare rows for products.
     arith: Arith,
     /// Operations on each row by itself; those of the head are the norms of each piece of a batch's outputs.
     on_rows: HashMap<OpId, Vec<RowStep>>,
-    /// Norms that leave their scale to products.
+    /// Norms whose scale is left to the products that read them.
     unscaled: DeferredNorm,
     /// By the first of the weights that are joined.
     matmuls: HashMap<WeightId, Matmul>,
-    /// Of rows that products do not take as they are.
+    /// What prepares a buffer's rows for products that do not take floats.
     preparers: HashMap<Buf, RowStep>,
-    /// By how many a row takes, when that is first asked for.
+    /// Made when a pass first needs them.
     choices: HashMap<ExpertsKey, RowStep>,
     experts: HashMap<ExpertsKey, Experts>,
     expert_matrices: HashMap<MoeId, Vec<Joined>>,
     per_head: HashMap<OpId, PerHead>,
     mixers: HashMap<MixerId, Mixer>,
-    /// What becomes of logits, where they are not left as they are.
+    /// Scales and caps logits, where the plan asks for it.
     cap: Option<RowStep>,
     attentions: HashMap<AttentionKey, Attention>,
 }
@@ -114,40 +114,40 @@ impl Stage<'_> {
         self.pipelines.bind(self.gpu, bindings, params.buffer(), storage)
     }
 
-    /// Where a buffer lies.
-    fn place(&self, buf: Buf) -> Place {
-        self.work.layout.place(buf)
+    /// Where a buffer's rows lie.
+    fn rows_of(&self, buf: Buf) -> BufLayout {
+        self.work.layout.rows_of(buf)
     }
 
-    fn room(&self, buf: Buf) -> wgpu::BufferBinding<'_> {
-        self.work.room(buf).as_entire_buffer_binding()
+    fn buffer(&self, buf: Buf) -> wgpu::BufferBinding<'_> {
+        self.work.buffer(buf).as_entire_buffer_binding()
     }
 
-    /// Where an up matrix puts its products, whose gate has another format.
-    fn beside(&self) -> wgpu::BufferBinding<'_> {
-        self.work.u.as_ref().expect("made for such a plan").as_entire_buffer_binding()
+    /// Where an up matrix writes its products if its gate has another format.
+    fn up_rows(&self) -> wgpu::BufferBinding<'_> {
+        self.work.up.as_ref().expect("made for such a plan").as_entire_buffer_binding()
     }
 
-    /// Where heads' parts of rows lie that were taken apart.
-    fn heads_apart(&self) -> wgpu::BufferBinding<'_> {
-        self.work.heads_apart.as_ref().expect("made for such a plan").as_entire_buffer_binding()
+    /// Heads' parts of rows, copied to whole blocks.
+    fn head_parts(&self) -> wgpu::BufferBinding<'_> {
+        self.work.head_parts.as_ref().expect("made for such a plan").as_entire_buffer_binding()
     }
 
-    /// The same, as products want them that do not take them as they are.
-    fn heads_prepared(&self) -> wgpu::BufferBinding<'_> {
-        self.work.heads_prepared.as_ref().expect("made for such products").as_entire_buffer_binding()
+    /// The same, prepared for products that do not take floats.
+    fn head_parts_prepared(&self) -> wgpu::BufferBinding<'_> {
+        self.work.head_parts_prepared.as_ref().expect("made for such products").as_entire_buffer_binding()
     }
 
     fn logits(&self) -> wgpu::BufferBinding<'_> {
         self.work.logits.as_ref().expect("the head lives here").as_entire_buffer_binding()
     }
 
-    /// Rows as products of this kind want them.
+    /// A buffer's rows in the form that such products read.
     fn input(&self, buf: Buf, arith: Arith) -> wgpu::BufferBinding<'_> {
-        if arith == Arith::Float { self.room(buf) } else { self.prepared(buf) }
+        if arith == Arith::Float { self.buffer(buf) } else { self.prepared(buf) }
     }
 
-    /// The same rows for products that do not take them as they are.
+    /// A buffer's rows, prepared for products that do not take floats.
     fn prepared(&self, buf: Buf) -> wgpu::BufferBinding<'_> {
         let prepared = self.work.prepared.as_ref().expect("made for such products");
         prepared.of(buf).as_entire_buffer_binding()
@@ -155,19 +155,19 @@ impl Stage<'_> {
 }
 
 impl Ops {
-    /// Parameter slots that a plan may need, whose matrices lie in so many parts.
+    /// The most parameter slots that a plan may need. `matrix_parts`: parts of all its matrices.
     pub fn count(plan: &Plan, matrix_parts: usize, n_slots: usize, max_rows: usize) -> usize {
         let n_layer = plan.layers.len();
-        // One for each part, one for what becomes of an up matrix of its own, or for heads' rows that are taken apart and
-        // prepared, and one where it is also made ready for what reads the next norm.
+        // One for each part; one to multiply a gate by an up matrix of another format, or to copy and prepare heads' parts;
+        // and one for a product that also does the next norm.
         let products = 3 * matrix_parts;
         let on_rows = plan.ops().count();
         // Choice, sorting, sum, and the matrices, for each number that a row may take.
         let experts: usize = plan.experts.iter().map(|moe| moe.n_used * (3 + 2 * EXPERT_PARTS)).sum();
         let head = plan.heads().count() * (max_rows.div_ceil(OUTPUTS_AT_ONCE) + 1);
         let preparers = plan.widths.len();
-        // Storing, in up to three parts, also by products, and attending, in pieces: each layer in its own slot, and any
-        // layer in any of the others.
+        // Storing takes up to three, or one for each part of the products that store; attention takes one for each piece. Each
+        // layer has a slot of its own, and may use any slot that no layer owns.
         let attentions = (3 + MOST_STORING_PARTS + MOST_PIECES.min(max_rows))
             * n_layer
             * (1 + n_slots.saturating_sub(n_layer));
@@ -245,7 +245,7 @@ impl Ops {
             Op::Scale { buf, by } => vec![self.scale(stage, buf, by)],
             Op::Weigh { buf, adapter } => vec![self.weigh(stage, buf, adapter)],
             Op::Take { src, from, group, dst, to } => {
-                let parts = stage.place(src).width / from.every;
+                let parts = stage.rows_of(src).width / from.every;
                 let source = Source { src, from, parts, taken: group };
                 vec![self.take(stage, source, Taken::into_parts(stage, dst, to, group))]
             }
@@ -274,7 +274,7 @@ impl Ops {
     }
 }
 
-/// So many workgroups, in two dimensions where one does not hold them.
+/// A grid of so many workgroups: in two dimensions if there are too many for one.
 pub fn in_two(groups: u32, limits: &wgpu::Limits) -> [u32; 3] {
     let most = limits.max_compute_workgroups_per_dimension;
     let y = groups.div_ceil(most);

@@ -10,7 +10,7 @@ use super::{
         tuning::FEW_ROWS,
         tuning::TILE_ROWS,
         variants::Arith,
-        work::{heads_apart, padded},
+        work::{head_parts, padded},
     },
     Lowering, Ops, RowStep, Stage,
     small::{Source, Taken},
@@ -44,13 +44,13 @@ impl Ops {
         let Op::PerHead { first, heads, src, from, dst, to } = *op else { return };
         let matrix = &stage.weights.matrices[&first];
         let (rows, cols) = (matrix.rows / heads, stage.model.weight(first).cols);
-        let place = stage.place(src);
+        let layout = stage.rows_of(src);
         // Numbers from row to row of the input, and from one head's part to the next; where the first begins.
-        let (mut take, stride, every, begin) = match heads_apart(op) {
-            0 => (Vec::new(), place.stride, from.every, place.column + from.from),
+        let (mut take, stride, every, begin) = match head_parts(op) {
+            0 => (Vec::new(), layout.stride, from.every, layout.column + from.from),
             width => {
                 let (every, each) = (padded(from.every), padded(cols));
-                let apart = Taken { room: stage.heads_apart(), stride: width, first: 0, every, each };
+                let apart = Taken { buffer: stage.head_parts(), stride: width, first: 0, every, each };
                 (
                     vec![self.take(stage, Source { src, from, parts: heads, taken: cols }, apart)],
                     width,
@@ -65,17 +65,17 @@ impl Ops {
             (_, Arith::Float) => {}
             (false, _) => self.add_preparer(stage, src, arith),
             (true, _) => {
-                let storage = [stage.heads_apart(), stage.heads_prepared()];
+                let storage = [stage.head_parts(), stage.head_parts_prepared()];
                 take.push(self.preparer(stage, arith, storage, stride));
             }
         }
         let x = || match (is_apart, arith) {
             (false, _) => stage.input(src, arith),
-            (true, Arith::Float) => stage.heads_apart(),
-            (true, _) => stage.heads_prepared(),
+            (true, Arith::Float) => stage.head_parts(),
+            (true, _) => stage.head_parts_prepared(),
         };
         let blocks = |numbers: usize| (numbers / BLOCK) as u32;
-        let out = stage.place(dst);
+        let out = stage.rows_of(dst);
         let parts = matrix.parts.iter().map(|part| {
             let before = part.first_row / rows;
             let params = self.params.add(&MatmulParams {
@@ -91,7 +91,7 @@ impl Ops {
             });
             let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
             let nothing = stage.weights.binding(stage.weights.nothing);
-            let storage = [high, low, scales, nothing, x(), stage.room(dst)];
+            let storage = [high, low, scales, nothing, x(), stage.buffer(dst)];
             let group = stage.bind(&self.params, Bindings::MATMUL, &storage);
             Part { bound: Binding { group, params }, heads: (part.rows / rows) as u32 }
         });

@@ -36,21 +36,21 @@ pub struct Matmul {
     pub(super) lanes: u32,
     pub(super) arith: Arith,
     pub(super) src: Buf,
-    /// Its rows come without the scale of their norm.
+    /// The norm of its rows has left its scale to the product.
     pub(super) scales: bool,
-    /// Operations of the plan that it does.
+    /// How many operations of the plan it does.
     pub covers: usize,
     /// Multiplications for one row of input, and bytes of weights.
     work: u64,
     bytes: u64,
     coarse_bytes: u64,
     pub(super) parts: Vec<Part>,
-    /// The same with what a gate lets through prepared at once, for the buffer that it goes to; none where it cannot be.
+    /// The same for a kernel that also prepares the gate's result for the next product; none where that cannot be done.
     prepared_parts: Vec<Binding>,
     prepares: Option<Buf>,
-    /// The same as `parts` with sums of the low plane as summands, where only the high plane is here.
+    /// The same as `parts`, adding sums of the low plane; only where this device has the high plane alone.
     with_lows: Vec<Part>,
-    /// An up matrix of another format than its gate meets it afterwards.
+    /// Multiplies the gate by an up matrix of another format.
     then_activate: Option<RowStep>,
 }
 
@@ -83,10 +83,10 @@ impl Ops {
     pub fn add_matmul(&mut self, stage: &Stage, joined: &Joined) {
         let first = joined.weights[0];
         let matrix = &stage.weights.matrices[&first];
-        let place = |buf| (stage.place(buf).stride, stage.place(buf).column);
+        let layout = |buf| (stage.rows_of(buf).stride, stage.rows_of(buf).column);
         let (buffer, (stride, column)) = match joined.to {
-            To::Rows(dst) => (stage.room(dst), place(dst)),
-            To::Beside(dst) => (stage.beside(), place(dst)),
+            To::Rows(dst) => (stage.buffer(dst), layout(dst)),
+            To::UpRows(dst) => (stage.up_rows(), layout(dst)),
             To::Logits => (stage.logits(), (matrix.rows, 0)),
         };
         let out = Target { buffer, stride, column };
@@ -104,7 +104,7 @@ impl Ops {
         // What is read and what is made are not prepared in the same buffer.
         let prepares = match (joined.mode, joined.to) {
             (Mode::Gate(_), To::Rows(dst)) if arith.fits_gate_rows(joined.format) && joined.src == Buf::H => {
-                Some(dst).filter(|_| stage.place(dst).width.is_multiple_of(BLOCK))
+                Some(dst).filter(|_| stage.rows_of(dst).width.is_multiple_of(BLOCK))
             }
             _ => None,
         };
@@ -143,13 +143,13 @@ impl Ops {
         );
     }
 
-    /// How an up matrix of another format than its gate meets it.
+    /// Multiplies a gate by an up matrix of another format.
     pub(super) fn activation(&mut self, stage: &Stage, joined: &Joined) -> Option<RowStep> {
-        let To::Beside(dst) = joined.to else { return None };
-        let stride = stage.place(dst).stride;
+        let To::UpRows(dst) = joined.to else { return None };
+        let stride = stage.rows_of(dst).stride;
         let numbers = numbers_of(joined.activation);
         let given = ActivateParams { numbers, count: stride as u32 };
-        let storage = [stage.beside(), stage.room(dst)];
+        let storage = [stage.up_rows(), stage.buffer(dst)];
         let kernel = Kernel::Activate(Curve::of(joined.activation));
         Some(self.row_step(stage, kernel, &given, &storage, stride.div_ceil(AT_ONCE)))
     }
@@ -159,7 +159,7 @@ impl Ops {
             return;
         }
         let preparer =
-            self.preparer(stage, arith, [stage.room(src), stage.prepared(src)], stage.place(src).stride);
+            self.preparer(stage, arith, [stage.buffer(src), stage.prepared(src)], stage.rows_of(src).stride);
         self.preparers.insert(src, preparer);
     }
 
@@ -192,7 +192,7 @@ impl Ops {
             numbers: numbers_of(joined.activation),
             rows: part.rows as u32,
             blocks: matrix.blocks as u32,
-            x_stride: (stage.place(joined.src).stride / BLOCK) as u32,
+            x_stride: (stage.rows_of(joined.src).stride / BLOCK) as u32,
             y_stride: out.stride as u32,
             y_first: (out.column + part.first_row / per_output) as u32,
             has_bias: u32::from(lows || stage.weights.biases.contains_key(&joined.weights[0])),
@@ -271,9 +271,9 @@ impl Ops {
                 let groups = matrix_rows.div_ceil(kernel.rows_at_once(&gpu.tuning));
                 out.dispatch(kernel, bound, turns.groups(in_two(groups, &gpu.limits)));
             } else {
-                let room = self.lane_sums_bytes;
+                let capacity = self.lane_sums_bytes;
                 let tiles = Tiles::of(format, arith, gpu.variants.coop);
-                let tiling = gpu.tuning.tiling(*matrix_rows, rows, lanes, room, tiles);
+                let tiling = gpu.tuning.tiling(*matrix_rows, rows, lanes, capacity, tiles);
                 let Tiling { tiles, width, share, groups } = tiling;
                 let kernel = match tiles {
                     Tiles::Wide => Kernel::MatmulWide { format, mode, lanes, coarse, scales },

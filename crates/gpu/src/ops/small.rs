@@ -14,9 +14,9 @@ use super::{
 };
 use crate::plan::{Activation, Buf, EmbedBy, Norm, NormKind, Op, Parts, WeightId};
 
-/// Where parts of rows are taken to.
+/// Where parts of rows are copied to.
 pub struct Taken<'a> {
-    pub room: wgpu::BufferBinding<'a>,
+    pub buffer: wgpu::BufferBinding<'a>,
     pub stride: usize,
     pub first: usize,
     pub every: usize,
@@ -24,7 +24,7 @@ pub struct Taken<'a> {
     pub each: usize,
 }
 
-/// Parts of rows that are taken.
+/// Parts of rows that are copied.
 pub(super) struct Source {
     pub src: Buf,
     pub from: Parts,
@@ -45,7 +45,7 @@ pub(super) struct NormRows {
     pub list_at: Option<usize>,
 }
 
-/// A factor, and what becomes of it first.
+/// A factor, and the function that is applied to it first.
 pub(super) struct Factor {
     pub buf: Buf,
     pub activation: Option<Activation>,
@@ -54,14 +54,14 @@ pub(super) struct Factor {
 impl<'a> Taken<'a> {
     /// Into parts of a buffer.
     pub fn into_parts(stage: &Stage<'a>, dst: Buf, to: Parts, each: usize) -> Self {
-        let place = stage.place(dst);
-        let room = stage.work.room(dst).as_entire_buffer_binding();
-        Taken { room, stride: place.stride, first: place.column + to.from, every: to.every, each }
+        let layout = stage.rows_of(dst);
+        let buffer = stage.work.buffer(dst).as_entire_buffer_binding();
+        Taken { buffer, stride: layout.stride, first: layout.column + to.from, every: to.every, each }
     }
 }
 
 impl Ops {
-    /// A step for each part of the table.
+    /// One step for each part of the table.
     pub(super) fn embed(
         &mut self,
         stage: &Stage,
@@ -72,7 +72,7 @@ impl Ops {
         add: bool,
     ) -> Vec<RowStep> {
         let matrix = &stage.weights.matrices[&table];
-        let x_stride = (stage.place(dst).stride / 4) as u32;
+        let x_stride = (stage.rows_of(dst).stride / 4) as u32;
         let parts = matrix.parts.iter().map(|part| {
             let given = EmbedParams {
                 first: part.first_row as u32,
@@ -85,7 +85,7 @@ impl Ops {
             };
             let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
             let rows = stage.rows.rows.as_entire_buffer_binding();
-            let storage = [high, low, scales, rows, stage.room(dst)];
+            let storage = [high, low, scales, rows, stage.buffer(dst)];
             self.row_step(
                 stage,
                 Kernel::Embed(matrix.format),
@@ -107,7 +107,7 @@ impl Ops {
         let listed = u32::from(list_at.is_some());
         let list_at = list_at.unwrap_or(0) as u32;
         let rows = stage.rows.rows.as_entire_buffer_binding();
-        let (from, to) = (stage.place(src), stage.place(dst));
+        let (from, to) = (stage.rows_of(src), stage.rows_of(dst));
         let len = if group == 0 { from.width } else { group };
         let numbers = Numbers::of_norm(stage.model, norm, len);
         let factors = numbers.factors();
@@ -125,16 +125,16 @@ impl Ops {
             listed,
             list_at,
         };
-        let inside = from.room == to.room;
+        let inside = from.buffer == to.buffer;
         let kernel = Kernel::NormGroups { inside };
-        let mut storage = vec![rows, stage.weights.numbers(numbers), stage.room(dst)];
+        let mut storage = vec![rows, stage.weights.numbers(numbers), stage.buffer(dst)];
         if !inside {
-            storage.insert(2, stage.room(src));
+            storage.insert(2, stage.buffer(src));
         }
         self.row_step(stage, kernel, &given, &storage, from.width / len)
     }
 
-    /// By the fast kernel; also as products of this kind want the rows.
+    /// By the fast kernel, which also prepares the rows for such products.
     pub(super) fn norm_of_rows(
         &mut self,
         stage: &Stage,
@@ -143,10 +143,10 @@ impl Ops {
         NormRows { src, dst, list_at, .. }: NormRows,
         arith: Arith,
     ) -> RowStep {
-        let place = stage.place(src);
+        let layout = stage.rows_of(src);
         let given = NormParams {
-            dim: place.width as u32,
-            stride: (place.stride / 4) as u32,
+            dim: layout.width as u32,
+            stride: (layout.stride / 4) as u32,
             eps,
             listed: u32::from(list_at.is_some()),
             list_at: list_at.unwrap_or(0) as u32,
@@ -154,7 +154,7 @@ impl Ops {
         };
         let rows = stage.rows.rows.as_entire_buffer_binding();
         let weight = stage.weights.numbers(Numbers::Vector(weight));
-        let mut storage = vec![rows, weight, stage.room(src), stage.room(dst)];
+        let mut storage = vec![rows, weight, stage.buffer(src), stage.buffer(dst)];
         if arith != Arith::Float {
             storage.push(stage.prepared(dst));
         }
@@ -165,7 +165,7 @@ impl Ops {
     /// `column`: where the numbers of `by` begin.
     pub(super) fn multiply(&mut self, stage: &Stage, dst: Factor, by: Factor, column: usize) -> RowStep {
         let (Factor { buf: dst, activation: f }, Factor { buf: by, activation: g }) = (dst, by);
-        let (to, from) = (stage.place(dst), stage.place(by));
+        let (to, from) = (stage.rows_of(dst), stage.rows_of(by));
         let given = MultiplyParams {
             f_numbers: numbers_of(f),
             g_numbers: numbers_of(g),
@@ -176,7 +176,7 @@ impl Ops {
             by_first: (from.column + column) as u32,
         };
         let kernel = Kernel::Multiply { f: Curve::of(f), g: Curve::of(g) };
-        let storage = [stage.room(by), stage.room(dst)];
+        let storage = [stage.buffer(by), stage.buffer(dst)];
         self.row_step(stage, kernel, &given, &storage, to.width.div_ceil(AT_ONCE))
     }
 
@@ -188,8 +188,8 @@ impl Ops {
         scale: f32,
         gate: Option<Buf>,
     ) -> RowStep {
-        let (from, to) = (stage.place(src), stage.place(dst));
-        let by = gate.map_or(from, |gate| stage.place(gate));
+        let (from, to) = (stage.rows_of(src), stage.rows_of(dst));
+        let by = gate.map_or(from, |gate| stage.rows_of(gate));
         let given = AddParams {
             width: to.width as u32,
             src_stride: from.stride as u32,
@@ -201,19 +201,19 @@ impl Ops {
             gate_stride: by.stride as u32,
             gate_first: by.column as u32,
         };
-        let storage = [stage.room(src), stage.room(gate.unwrap_or(src)), stage.room(dst)];
+        let storage = [stage.buffer(src), stage.buffer(gate.unwrap_or(src)), stage.buffer(dst)];
         self.row_step(stage, Kernel::Add, &given, &storage, to.width.div_ceil(AT_ONCE))
     }
 
     pub(super) fn take(&mut self, stage: &Stage, source: Source, to: Taken) -> RowStep {
         let Source { src, from, parts, taken } = source;
-        let place = stage.place(src);
+        let layout = stage.rows_of(src);
         let given = TakeParams {
             parts: parts as u32,
             taken: taken as u32,
             each: to.each as u32,
-            src_stride: place.stride as u32,
-            src_first: (place.column + from.from) as u32,
+            src_stride: layout.stride as u32,
+            src_first: (layout.column + from.from) as u32,
             src_every: from.every as u32,
             dst_stride: to.stride as u32,
             dst_first: to.first as u32,
@@ -223,25 +223,25 @@ impl Ops {
             stage,
             Kernel::Take,
             &given,
-            &[stage.room(src), to.room],
+            &[stage.buffer(src), to.buffer],
             (parts * to.each).div_ceil(AT_ONCE),
         )
     }
 
     pub(super) fn scale(&mut self, stage: &Stage, buf: Buf, by: f32) -> RowStep {
-        let place = stage.place(buf);
+        let layout = stage.rows_of(buf);
         let given = ScaleParams {
-            width: place.width as u32,
-            stride: place.stride as u32,
-            first: place.column as u32,
+            width: layout.width as u32,
+            stride: layout.stride as u32,
+            first: layout.column as u32,
             by,
         };
-        self.row_step(stage, Kernel::Scale, &given, &[stage.room(buf)], place.width.div_ceil(AT_ONCE))
+        self.row_step(stage, Kernel::Scale, &given, &[stage.buffer(buf)], layout.width.div_ceil(AT_ONCE))
     }
 
-    /// Multiplies each row with what it has of an adapter.
+    /// Multiplies each row by its scale of an adapter.
     pub(super) fn weigh(&mut self, stage: &Stage, buf: Buf, adapter: usize) -> RowStep {
-        let (to, sections) = (stage.place(buf), &stage.rows.sections);
+        let (to, sections) = (stage.rows_of(buf), &stage.rows.sections);
         let given = MultiplyParams {
             f_numbers: numbers_of(None),
             g_numbers: numbers_of(None),
@@ -252,11 +252,11 @@ impl Ops {
             by_first: sections.scales(adapter) as u32,
         };
         let kernel = Kernel::Multiply { f: Curve::of(None), g: Curve::of(None) };
-        let storage = [stage.rows.rows.as_entire_buffer_binding(), stage.room(buf)];
+        let storage = [stage.rows.rows.as_entire_buffer_binding(), stage.buffer(buf)];
         self.row_step(stage, kernel, &given, &storage, to.width.div_ceil(AT_ONCE))
     }
 
-    /// What becomes of logits, if anything does.
+    /// Scales and caps logits, if the plan asks for it.
     pub(super) fn logits(&mut self, stage: &Stage, scale: f32, cap: Option<f32>) -> Option<RowStep> {
         if scale == 1.0 && cap.is_none() {
             return None;

@@ -21,24 +21,24 @@ use super::{
 };
 use crate::plan::{Buf, Norm, Op, OpId, OpList, PlanOp, UnitSet, WeightId};
 
-/// Blocks in a row that the kernel of many rows has room for.
+/// The most blocks in a row that the kernel of many rows takes.
 const MOST_BLOCKS: usize = 1024;
 
 /// What is left to do of a norm behind its product.
 pub(super) struct NormLeft {
     /// The product has done it.
     pub is_done: bool,
-    /// Its rows go to a processor that has low planes.
+    /// Its rows go to a CPU that has low planes.
     pub leaves: bool,
 }
 
-/// A norm, and what the product before it binds that does its work.
+/// A norm, and what the product that does it binds.
 pub(super) struct Norming<'a> {
     pub norm: OpId,
     parts: &'a [Binding],
 }
 
-/// Which norms these are, and what has to do with them.
+/// The deferred norms of a plan.
 #[derive(Default)]
 pub struct DeferredNorm {
     norms: HashMap<OpId, Folded>,
@@ -49,17 +49,17 @@ pub struct DeferredNorm {
 struct Folded {
     /// The product before it in the plan.
     before: WeightId,
-    /// None where the norm's layer is not here.
+    /// `None` where the norm's layer is on another device.
     bound: Option<Binding>,
-    /// The norm's rows in floats, for a processor that has the low planes of what reads them.
+    /// Makes the norm's rows in floats too, for a CPU that has the low planes of the matrices that read them.
     floats: Option<RowStep>,
     lanes: u32,
-    /// The product's parts, where it is here too and does the norm's work.
+    /// By part of the product's matrix, if the product is on this device and does the norm.
     parts: Vec<Binding>,
 }
 
 impl DeferredNorm {
-    /// By the plan and the types of weights, so that it does not depend on what is where.
+    /// Chosen by the plan and the types of weights alone, so that it does not depend on the placement.
     pub fn of(stage: &Stage) -> Self {
         let Stage { gpu, model, work, .. } = *stage;
         let mut all = DeferredNorm::default();
@@ -136,12 +136,12 @@ impl Ops {
         for PlanOp { id, op: norm } in norms {
             let Op::Norm { norm: Norm { eps, .. }, src, dst, .. } = *norm else { continue };
             let Some(weight_id) = plain_norm(&stage.work.layout, norm) else { continue };
-            let place = stage.place(src);
-            let per_number = 1.0 / place.width as f32;
-            let stride = (place.stride / 4) as u32;
+            let layout = stage.rows_of(src);
+            let per_number = 1.0 / layout.width as f32;
+            let stride = (layout.stride / 4) as u32;
             let params = self.params.add(&NormUnscaledParams { stride, eps, per_number, zero: 0 });
             let weight = stage.weights.numbers(Numbers::Vector(weight_id));
-            let storage = [weight.clone(), stage.room(src), stage.prepared(dst)];
+            let storage = [weight.clone(), stage.buffer(src), stage.prepared(dst)];
             let Folded { before, lanes, .. } = self.unscaled.norms[&id];
             let kernel = Kernel::NormUnscaled { arith: self.arith, lanes, whole: false };
             let bound = Binding { group: stage.bind(&self.params, kernel, &storage), params };
@@ -162,7 +162,7 @@ impl Ops {
                         scales,
                         stage.weights.bias_of(before, part),
                         stage.input(matmul.src, matmul.arith),
-                        stage.room(src),
+                        stage.buffer(src),
                         weight.clone(),
                         stage.prepared(dst),
                     ];
@@ -177,7 +177,7 @@ impl Ops {
         }
     }
 
-    /// What the product before a norm has not done of it.
+    /// The commands that are left of a norm behind its product.
     pub(super) fn norm_unscaled(&self, out: &mut Lowering, norm: OpId, left: NormLeft) {
         let Folded { bound, floats, lanes, .. } = &self.unscaled.norms[&norm];
         let here = "it runs where its layer is";
@@ -192,7 +192,7 @@ impl Ops {
         out.add_ready(Buf::H);
     }
 
-    /// The norm behind the product of this step, if the product does its work.
+    /// The norm behind the product of this step, if the product does it.
     pub(super) fn norming_product(
         &self,
         out: &Lowering,

@@ -8,7 +8,7 @@ use super::super::{
 };
 use crate::{kv_type::KvType, plan::Activation};
 
-/// Heads of more numbers are not prepared for products where they are made: there is no room for them.
+/// Longer heads are not prepared for products by the kernel that makes them: its workgroup memory is too small.
 pub const MOST_PREPARED_HEAD: usize = 512;
 
 /// What becomes of a matrix product.

@@ -66,7 +66,7 @@ impl Pipelines {
         self
     }
 
-    /// A kernel that will be asked for at once, beside others.
+    /// Says that a kernel is needed soon, so that it can be compiled meanwhile.
     pub fn foresee(&self, kernel: Kernel) {
         if let Some(background) = self.background.as_ref().filter(|_| !self.made.contains_key(&kernel)) {
             background.want([kernel], Turn::Next);

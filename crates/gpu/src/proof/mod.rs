@@ -196,8 +196,8 @@ fn norm_fault(gpu: &Gpu, pipelines: &mut Pipelines) -> Result<Option<String>> {
     let summed_len = 4 * Arith::Summed.block_quads() * DIM / BLOCK;
     let summed = numbers(gpu, &vec![0.0; summed_len])?;
     for kernel in [Kernel::Norm(Arith::Float), Kernel::Norm(Arith::Summed)] {
-        let rooms = [&rows, &weights, &row, &h, &summed];
-        let buffers = rooms.map(|b| &b.buffer);
+        let buffers = [&rows, &weights, &row, &h, &summed];
+        let buffers = buffers.map(|b| &b.buffer);
         let buffers = &buffers[..kernel.bindings().0.len()];
         let bound = bind(gpu, pipelines, kernel, &params, buffers)?;
         let got = run(gpu, pipelines, &[(kernel, bound, [1, 1, 1])], &h.buffer, DIM)?;

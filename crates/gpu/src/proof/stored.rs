@@ -52,7 +52,7 @@ impl Case {
         let cells: Vec<u32> = (0..columns as u32).map(|row| (5 * row + 2) % CELLS as u32).collect();
         let row_data = storage(gpu, bytemuck::cast_slice(&cells))?;
         let (biases, floats) = (numbers(gpu, &bias)?, weights.input(gpu, &x, columns)?);
-        let prepared = weights.room_for(gpu, arith, columns)?;
+        let prepared = weights.scratch_for(gpu, arith, columns)?;
         let unwritten = |len: usize| numbers(gpu, &vec![UNWRITTEN; len]);
         let q_len = columns * HEADS * HEAD;
         let [keys_len, values_len] =
@@ -67,7 +67,8 @@ impl Case {
         }
         if at_once {
             let [high, low, scales] = weights.streams.each_ref().map(|stream| &stream.buffer);
-            let others = [&biases, input, &q, &row_data, &turns, &keys, &values].map(|room| &room.buffer);
+            let others =
+                [&biases, input, &q, &row_data, &turns, &keys, &values].map(|scratch| &scratch.buffer);
             let buffers = [&[high, low, scales][..], &others].concat();
             let params = MatmulParams {
                 rows: ROWS as u32,
@@ -96,7 +97,7 @@ impl Case {
             let no_norm = numbers(gpu, &[0.0])?;
             let buffers = [&row_data, &turns, &between, &no_norm, &no_norm, &q, &keys, &values];
             let kernel = Kernel::RopeStore(stored);
-            let bound = bind(gpu, pipelines, kernel, &rope, &buffers.map(|room| &room.buffer))?;
+            let bound = bind(gpu, pipelines, kernel, &rope, &buffers.map(|scratch| &scratch.buffer))?;
             todo.push((kernel, bound, [ALL_HEADS as u32, columns as u32, 1]));
         }
         let queries = run(gpu, pipelines, &todo, &q.buffer, q_len)?;

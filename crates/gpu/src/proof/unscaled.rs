@@ -5,7 +5,7 @@ use super::{
     super::{
         device::Gpu,
         formats::BLOCK,
-        harness::{Dispatch, How, Matrix, Random, Room, bind, blocks, numbers, plain, run},
+        harness::{Dispatch, How, Matrix, Random, Scratch, bind, blocks, numbers, plain, run},
         params::{MatmulParams, NormUnscaledParams},
         pipelines::{Bindings, Kernel, Mode, Pipelines},
         tuning::FEW_ROWS,
@@ -91,10 +91,10 @@ impl Case {
         let &Case { dim, columns, arith, .. } = self;
         let given = self.given(gpu)?;
         let (input, none) = (given.before.input(gpu, &given.x, columns)?, numbers(gpu, &[0.0])?);
-        let ready = given.before.room_for(gpu, arith, columns)?;
+        let ready = given.before.scratch_for(gpu, arith, columns)?;
         let rows = numbers(gpu, &given.residual)?;
         let weight = numbers(gpu, &given.weight)?;
-        let h = given.behind.room_for(gpu, arith, columns)?;
+        let h = given.behind.scratch_for(gpu, arith, columns)?;
         let mut todo = vec![given.before.prepare(
             gpu,
             pipelines,
@@ -116,7 +116,7 @@ impl Case {
             let lanes = gpu.tuning.lanes(dim / BLOCK);
             let per_number = 1.0 / dim as f32;
             let params = NormUnscaledParams { stride: dim as u32 / 4, eps: EPS, per_number, zero: 0 };
-            let buffers = [&weight, &rows, &h].map(|room| &room.buffer);
+            let buffers = [&weight, &rows, &h].map(|scratch| &scratch.buffer);
             let kernel = Kernel::NormUnscaled { arith, lanes, whole };
             let bound = bind(gpu, pipelines, kernel, &params, &buffers)?;
             todo.push((kernel, bound, [1, columns as u32, 1]));
@@ -138,7 +138,7 @@ impl Case {
         gpu: &Gpu,
         pipelines: &Pipelines,
         before: &Matrix,
-        [bias, x, rows, weight, h]: [&Room; 5],
+        [bias, x, rows, weight, h]: [&Scratch; 5],
     ) -> Result<Dispatch> {
         let &Case { dim, columns, arith, .. } = self;
         let params = MatmulParams {
@@ -151,7 +151,7 @@ impl Case {
             ..MatmulParams::default()
         };
         let [high, low, scales] = before.streams.each_ref();
-        let buffers = [high, low, scales, bias, x, rows, weight, h].map(|room| &room.buffer);
+        let buffers = [high, low, scales, bias, x, rows, weight, h].map(|scratch| &scratch.buffer);
         let bound = bind(gpu, pipelines, Bindings::ADD_ROWS, &params, &buffers)?;
         let (format, lanes, columns) = (before.format, gpu.tuning.lanes(before.blocks), columns as u32);
         let kernel = Kernel::AddRows { format, lanes, columns, coarse: false, arith };

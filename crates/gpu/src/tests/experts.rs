@@ -122,7 +122,7 @@ fn rows_choose_their_best_experts() {
             };
             let made = [&scores, &bias, &factors].map(|x| numbers(&gpu, x).unwrap());
             let chosen = numbers(&gpu, &vec![0.0; rows * 64]).unwrap();
-            let buffers = [&made[0], &made[1], &made[2], &chosen].map(|room| &room.buffer);
+            let buffers = [&made[0], &made[1], &made[2], &chosen].map(|scratch| &scratch.buffer);
             let bound = bind(&gpu, &pipelines, Kernel::Choose, &params, &buffers).unwrap();
             let steps = [(Kernel::Choose, bound, [1, rows as u32, 1])];
             let got = run(&gpu, &mut pipelines, &steps, &chosen.buffer, rows * 64).unwrap();
@@ -159,7 +159,7 @@ fn a_row_without_numbers_has_a_choice() {
     };
     let scores = numbers(&gpu, &[f32::NAN, 1.0, f32::NAN, 2.0, f32::NAN, f32::NAN]).unwrap();
     let chosen = numbers(&gpu, &[0.0; 6]).unwrap();
-    let buffers = [&scores, &scores, &scores, &chosen].map(|room| &room.buffer);
+    let buffers = [&scores, &scores, &scores, &chosen].map(|scratch| &scratch.buffer);
     let bound = bind(&gpu, &pipelines, Kernel::Choose, &params, &buffers).unwrap();
     let got = run(&gpu, &mut pipelines, &[(Kernel::Choose, bound, [1, 1, 1])], &chosen.buffer, 3).unwrap();
     assert_eq!(got, [3.0, 1.0, 0.0]);
@@ -231,7 +231,7 @@ fn check_products(gpu: &super::Gpu, arith: Arith) {
             };
             let how = How { arith, ..plain(rows, false) };
             let floats = whole.input(gpu, &x, rows).unwrap();
-            let prepared = whole.room_for(gpu, arith, rows).unwrap();
+            let prepared = whole.scratch_for(gpu, arith, rows).unwrap();
             let count = storage(gpu, bytemuck::cast_slice(&[rows as u32])).unwrap();
             let [bias_room, chosen] = [&bias, &chosen].map(|x| numbers(gpu, x).unwrap());
             let sorted = storage(gpu, &vec![0; 4 * (1 + 3 * most_tiles + rows * used)]).unwrap();
@@ -241,7 +241,7 @@ fn check_products(gpu: &super::Gpu, arith: Arith) {
                 let x = if arith == Arith::Float { &floats } else { &prepared };
                 let by = if tiles { &sorted } else { &chosen };
                 let [high, low, scales] = &whole.streams;
-                let buffers = [high, low, scales, &bias_room, x, &y, by].map(|room| &room.buffer);
+                let buffers = [high, low, scales, &bias_room, x, &y, by].map(|scratch| &scratch.buffer);
                 let bound = bind(gpu, &pipelines, Bindings::EXPERT_MATMUL, &params, &buffers).unwrap();
                 let mut steps = Vec::new();
                 if arith != Arith::Float {
@@ -249,7 +249,7 @@ fn check_products(gpu: &super::Gpu, arith: Arith) {
                 }
                 let (format, coarse) = (whole.format, false);
                 if tiles {
-                    let buffers = [&count, &chosen, &sorted].map(|room| &room.buffer);
+                    let buffers = [&count, &chosen, &sorted].map(|scratch| &scratch.buffer);
                     let sort = bind(gpu, &pipelines, Kernel::ExpertsSort, &sort, &buffers).unwrap();
                     steps.push((Kernel::ExpertsSort, sort, [1, 1, 1]));
                     let kernel = Kernel::ExpertTile { format, mode, lanes, coarse, arith };
@@ -291,7 +291,7 @@ fn results_are_summed_by_their_weights() {
             weights_at: used as u32,
         };
         let made = [&results, &chosen, &before].map(|x| numbers(&gpu, x).unwrap());
-        let buffers = made.each_ref().map(|room| &room.buffer);
+        let buffers = made.each_ref().map(|scratch| &scratch.buffer);
         let bound = bind(&gpu, &pipelines, Kernel::ExpertsSum, &params, &buffers).unwrap();
         let steps = [(Kernel::ExpertsSum, bound, [2, rows as u32, 1])];
         let got = run(&gpu, &mut pipelines, &steps, buffers[2], before.len()).unwrap();

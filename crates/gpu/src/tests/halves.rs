@@ -40,7 +40,7 @@ fn made(gpu: &Gpu, given: &[u32], flushes: bool) -> Vec<[u32; 3]> {
     });
     let given_room = harness::storage(gpu, bytemuck::cast_slice(given)).unwrap();
     let bytes = 16 * given.len() as u64;
-    let made = harness::room(gpu, bytes).unwrap();
+    let made = harness::scratch(gpu, bytes).unwrap();
     let readable = gpu.buffer("halves", bytes, Usage::MAP_READ | Usage::COPY_DST).unwrap();
     let entries = [(0, &given_room.buffer), (1, &made.buffer)]
         .map(|(binding, buffer)| wgpu::BindGroupEntry { binding, resource: buffer.as_entire_binding() });

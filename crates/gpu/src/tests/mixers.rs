@@ -3,9 +3,9 @@
 
 use super::{
     super::{
-        harness::{Dispatch, Random, Room, bind, numbers, run, storage},
-        layout::Place,
-        ops::mixers::{MixerPlaces, convolve_params, scan_params},
+        harness::{Dispatch, Random, Scratch, bind, numbers, run, storage},
+        layout::BufLayout,
+        ops::mixers::{MixerLayouts, convolve_params, scan_params},
         pipelines::{Kernel, Pipelines},
         states::{ScanShape, Slab, pass_words, replay_words},
         tuning::Tuning,
@@ -119,9 +119,9 @@ struct Device<'a> {
     gpu: &'a Gpu,
     pipelines: Pipelines,
     case: &'a Case,
-    slabs: Room<'a>,
-    taps: Room<'a>,
-    of_heads: Room<'a>,
+    slabs: Scratch<'a>,
+    taps: Scratch<'a>,
+    of_heads: Scratch<'a>,
 }
 
 /// Some rows of a text.
@@ -149,34 +149,38 @@ impl<'a> Device<'a> {
     }
 
     /// Places in rows that have something before and behind them.
-    fn places(&self) -> MixerPlaces {
+    fn layouts(&self) -> MixerLayouts {
         let MixerSpec { conv, scan } = &self.case.spec;
         let heads = scan.map_or(1, |scan| scan.n_head);
-        let beside =
-            |column, width: usize| Place { room: 0, column, stride: (column + width + 5) / 4 * 4 + 4, width };
-        MixerPlaces {
-            src: beside(3, conv.channels),
-            dst: beside(8, conv.channels),
-            step: beside(2, heads),
-            beta: beside(1, heads),
-            out: beside(0, scan.map_or(1, |scan| scan.n_head * scan.columns)),
+        let at_column = |column, width: usize| BufLayout {
+            buffer: 0,
+            column,
+            stride: (column + width + 5) / 4 * 4 + 4,
+            width,
+        };
+        MixerLayouts {
+            src: at_column(3, conv.channels),
+            dst: at_column(8, conv.channels),
+            step: at_column(2, heads),
+            beta: at_column(1, heads),
+            out: at_column(0, scan.map_or(1, |scan| scan.n_head * scan.columns)),
         }
     }
 
-    fn dispatches(&self, words: &[u32], rooms: [&Room; 5], runs: usize, again: bool) -> Vec<Dispatch> {
+    fn dispatches(&self, words: &[u32], buffers: [&Scratch; 5], runs: usize, again: bool) -> Vec<Dispatch> {
         let MixerSpec { conv, scan } = &self.case.spec;
-        let (places, [src, dst, step, beta, out]) = (self.places(), rooms);
+        let (layouts, [src, dst, step, beta, out]) = (self.layouts(), buffers);
         let words = storage(self.gpu, bytemuck::cast_slice(words)).unwrap();
-        let params = convolve_params(1, &self.case.spec, &places);
-        let buffers = [&words, src, &self.taps, &self.slabs, dst].map(|room| &room.buffer);
+        let params = convolve_params(1, &self.case.spec, &layouts);
+        let buffers = [&words, src, &self.taps, &self.slabs, dst].map(|scratch| &scratch.buffer);
         let bound =
             bind(self.gpu, &self.pipelines, Kernel::Convolve { again: false }, &params, &buffers).unwrap();
         let groups = [conv.channels.div_ceil(32) as u32, runs as u32, 1];
         let mut steps = vec![(Kernel::Convolve { again }, bound, groups)];
         if let Some(scan) = scan {
-            let params = scan_params(1, &self.case.spec, scan, &places);
+            let params = scan_params(1, &self.case.spec, scan, &layouts);
             let buffers =
-                [&words, dst, step, beta, &self.of_heads, &self.slabs, out].map(|room| &room.buffer);
+                [&words, dst, step, beta, &self.of_heads, &self.slabs, out].map(|scratch| &scratch.buffer);
             let ScanShape { lanes, groups } = ScanShape::of(scan);
             let gated_delta = matches!(scan.kind, ScanKind::GatedDelta { .. });
             let kernel = Kernel::Scan { gated_delta, lanes: lanes as u32, again };
@@ -203,43 +207,43 @@ impl<'a> Device<'a> {
                 replayed_from: piece.replayed_from,
             })
             .collect();
-        let places = self.places();
-        let made = |place: Place, of: &dyn Fn(usize) -> &'a [f32]| {
-            let mut all = vec![99.0; rows.len() * place.stride];
+        let layouts = self.layouts();
+        let made = |layout: BufLayout, of: &dyn Fn(usize) -> &'a [f32]| {
+            let mut all = vec![99.0; rows.len() * layout.stride];
             for (row, &(i, n)) in rows.iter().enumerate() {
                 let at = pieces[i].rows.start + n;
-                let numbers = &of(pieces[i].text)[at * place.width..][..place.width];
-                all[row * place.stride + place.column..][..place.width].copy_from_slice(numbers);
+                let numbers = &of(pieces[i].text)[at * layout.width..][..layout.width];
+                all[row * layout.stride + layout.column..][..layout.width].copy_from_slice(numbers);
             }
             numbers(self.gpu, &all).unwrap()
         };
         let case = self.case;
-        let src = made(places.src, &|text| &case.inputs[text]);
-        let step = made(places.step, &|text| &case.steps[text]);
-        let beta = made(places.beta, &|text| &case.betas[text]);
+        let src = made(layouts.src, &|text| &case.inputs[text]);
+        let step = made(layouts.step, &|text| &case.steps[text]);
+        let beta = made(layouts.beta, &|text| &case.betas[text]);
         let [dst, out] =
-            [places.dst, places.out].map(|p| numbers(self.gpu, &vec![7.0; rows.len() * p.stride]).unwrap());
+            [layouts.dst, layouts.out].map(|p| numbers(self.gpu, &vec![7.0; rows.len() * p.stride]).unwrap());
         let words = pass_words(2, &runs);
         let steps = self.dispatches(&words, [&src, &dst, &step, &beta, &out], runs.len(), false);
         let convolved =
-            run(self.gpu, &mut self.pipelines, &steps, &dst.buffer, rows.len() * places.dst.stride).unwrap();
+            run(self.gpu, &mut self.pipelines, &steps, &dst.buffer, rows.len() * layouts.dst.stride).unwrap();
         let scanned =
-            run(self.gpu, &mut self.pipelines, &[], &out.buffer, rows.len() * places.out.stride).unwrap();
-        let of = |run: &StateRun, all: &[f32], place: Place| -> Vec<f32> {
-            let row = |&row: &usize| &all[row * place.stride + place.column..][..place.width];
+            run(self.gpu, &mut self.pipelines, &[], &out.buffer, rows.len() * layouts.out.stride).unwrap();
+        let of = |run: &StateRun, all: &[f32], layout: BufLayout| -> Vec<f32> {
+            let row = |&row: &usize| &all[row * layout.stride + layout.column..][..layout.width];
             run.rows.iter().flat_map(row).copied().collect()
         };
-        let rows_of = |run| (of(run, &convolved, places.dst), of(run, &scanned, places.out));
+        let rows_of = |run| (of(run, &convolved, layouts.dst), of(run, &scanned, layouts.out));
         runs.iter().map(rows_of).collect()
     }
 
     fn replay(&mut self, from: Option<u32>, inputs: u32, to: u32, rows: usize) {
         let replay = Replay { layers: vec![None, Some(ReplayStep { from, inputs, to })], rows };
-        let places = self.places();
-        let room = |place: Place| numbers(self.gpu, &vec![99.0; rows * place.stride]).unwrap();
-        let rooms = [places.src, places.dst, places.step, places.beta, places.out].map(room);
-        let steps = self.dispatches(&replay_words(&replay), rooms.each_ref(), 1, true);
-        run(self.gpu, &mut self.pipelines, &steps, &rooms[1].buffer, 1).unwrap();
+        let layouts = self.layouts();
+        let scratch = |layout: BufLayout| numbers(self.gpu, &vec![99.0; rows * layout.stride]).unwrap();
+        let buffers = [layouts.src, layouts.dst, layouts.step, layouts.beta, layouts.out].map(scratch);
+        let steps = self.dispatches(&replay_words(&replay), buffers.each_ref(), 1, true);
+        run(self.gpu, &mut self.pipelines, &steps, &buffers[1].buffer, 1).unwrap();
     }
 }
 
@@ -325,7 +329,7 @@ fn states_go_on_from_row_to_row_however_a_text_is_cut() {
                     assert!(bits(&got.1) == part(scanned, widths[1]), "{what}: scanned {rows:?}");
                 }
             };
-            // Another text's state in the same slab; and one that goes on in place while the other moves.
+            // Another text's state in the same slab; and one that goes on in layout while the other moves.
             let first = device.pass(&[piece(0, 0..2, None, 2), piece(1, 0..7, None, 3)]);
             same(&first[0], 0, 0..2, &what);
             same(&first[1], 1, 0..7, &what);
@@ -345,7 +349,7 @@ fn states_go_on_from_row_to_row_however_a_text_is_cut() {
             device.replay(Some(2), 4, 5, 3);
             device.replay(Some(2), 5, 1, 2);
             same(&device.pass(&[piece(0, 4..9, Some(1), 1)])[0], 0, 4..9, &what);
-            // In the place of the state before.
+            // In the layout of the state before.
             device.replay(Some(2), 4, 2, 4);
             same(&device.pass(&[piece(0, 6..10, Some(2), 2)])[0], 0, 6..10, &what);
             // A text of which all is gone through again.

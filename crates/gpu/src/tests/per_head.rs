@@ -111,7 +111,7 @@ fn check_products(gpu: &Gpu, arith: Arith) {
             };
             // The whole rows are prepared at once.
             let row = Matrix::empty(gpu, whole.format, 1, stride / BLOCK).unwrap();
-            let prepared = row.room_for(gpu, arith, rows).unwrap();
+            let prepared = row.scratch_for(gpu, arith, rows).unwrap();
             let mut steps = Vec::new();
             if arith != Arith::Float {
                 let how = How { arith, ..plain(rows, false) };
@@ -121,7 +121,7 @@ fn check_products(gpu: &Gpu, arith: Arith) {
             let nothing = numbers(gpu, &[0.0; 4]).unwrap();
             let x_room = if arith == Arith::Float { &floats } else { &prepared };
             let [high, low, scales] = &whole.streams;
-            let buffers = [high, low, scales, &nothing, x_room, &y].map(|room| &room.buffer);
+            let buffers = [high, low, scales, &nothing, x_room, &y].map(|scratch| &scratch.buffer);
             let bound = bind(gpu, &pipelines, Bindings::MATMUL, &params, &buffers).unwrap();
             let (format, lanes, coarse) = (whole.format, gpu.tuning.lanes(whole.blocks), false);
             steps.push(if rows > 8 {

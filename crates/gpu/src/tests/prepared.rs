@@ -6,7 +6,7 @@ use super::{
         command::Binding,
         device::Gpu,
         formats::{BLOCK, Format},
-        harness::{How, Matrix, Random, Room, bind, blocks, numbers, plain, room, run, storage},
+        harness::{How, Matrix, Random, Scratch, bind, blocks, numbers, plain, run, scratch, storage},
         params::{AttendParams, MatmulParams, NormParams, PrepareParams},
         pipelines::{Curve, Kernel, Mode, Pipelines},
         stored::Stored,
@@ -21,7 +21,7 @@ use crate::{kv_type::KvType, quant::GgmlType};
 struct Step<'a> {
     plain: Kernel,
     preparing: Kernel,
-    inputs: Vec<&'a Room<'a>>,
+    inputs: Vec<&'a Scratch<'a>>,
     groups: [[u32; 3]; 2],
 }
 
@@ -38,10 +38,10 @@ fn check<T: bytemuck::NoUninit>(
     // Eight blocks may lie interleaved.
     let prepared_len = 4 * blocks.next_multiple_of(8) * arith.block_quads();
     let out = || numbers(gpu, &vec![7.0; len]).unwrap();
-    let prepared = || room(gpu, 4 * prepared_len as u64).unwrap();
-    let bound = |pipelines: &Pipelines, kernel: Kernel, results: &[&Room]| -> Binding {
+    let prepared = || scratch(gpu, 4 * prepared_len as u64).unwrap();
+    let bound = |pipelines: &Pipelines, kernel: Kernel, results: &[&Scratch]| -> Binding {
         let buffers = step.inputs.iter().copied().chain(results.iter().copied());
-        let buffers: Vec<_> = buffers.map(|room| &room.buffer).collect();
+        let buffers: Vec<_> = buffers.map(|scratch| &scratch.buffer).collect();
         bind(gpu, pipelines, kernel, params, &buffers).unwrap()
     };
     let (plain, separate) = (out(), prepared());
@@ -185,7 +185,7 @@ fn gates_prepare_rows_as_by_themselves() {
                 let x: Vec<f32> = random.floats(columns * k).iter().map(|x| x / 8.0).collect();
                 let (floats, x) = (
                     matrix.input(&gpu, &x, columns).unwrap(),
-                    matrix.room_for(&gpu, arith, columns).unwrap(),
+                    matrix.scratch_for(&gpu, arith, columns).unwrap(),
                 );
                 let ready = matrix.prepare(&gpu, &pipelines, &floats, &x, &how).unwrap();
                 run(&gpu, &mut pipelines, &[ready], &x.buffer, 1).unwrap();

@@ -191,11 +191,11 @@ fn queries_and_keys_are_normed_and_turned_and_stored_in_their_cells() {
             let zeros = vec![0.0; dim];
             let [q_norm, k_norm] =
                 norms.each_ref().map(|n| numbers(&gpu, &[&n[..], &zeros].concat()).unwrap());
-            let room = |len| storage(&gpu, bytemuck::cast_slice(&vec![UNTOUCHED; len])).unwrap();
-            let q = room(ROWS * heads * stride);
+            let scratch = |len| storage(&gpu, bytemuck::cast_slice(&vec![UNTOUCHED; len])).unwrap();
+            let q = scratch(ROWS * heads * stride);
             let key_len = kv_heads * CELLS * key_words;
             let value_len = kv_heads * CELLS * value_words;
-            let (keys, values) = (room(key_len), room(value_len));
+            let (keys, values) = (scratch(key_len), scratch(value_len));
             let step = || {
                 let buffers =
                     [&row_data, &turns, &x, &q_norm, &k_norm, &q, &keys, &values].map(|b| &b.buffer);
@@ -312,8 +312,8 @@ fn heads_of_every_kind_are_made_together_or_apart() {
                 })
                 .collect();
             let got_q = run(&gpu, &mut pipelines, &steps, &q.buffer, rows * heads * stride).unwrap();
-            let of = |room: &super::super::harness::Room, pipelines: &mut Pipelines| {
-                run(&gpu, pipelines, &[], &room.buffer, kv_heads * cells * words).unwrap()
+            let of = |scratch: &super::super::harness::Scratch, pipelines: &mut Pipelines| {
+                run(&gpu, pipelines, &[], &scratch.buffer, kv_heads * cells * words).unwrap()
             };
             vec![got_q, of(&keys, &mut pipelines), of(&values, &mut pipelines)]
         };

@@ -6,7 +6,7 @@ use super::{
     super::{
         device::Gpu,
         formats::Format,
-        harness::{Dispatch, Matrix, numbers, plain, room},
+        harness::{Dispatch, Matrix, numbers, plain, scratch},
         pipelines::Pipelines,
         record::Recorder,
         variants::Arith,
@@ -33,7 +33,7 @@ fn a_device_that_does_not_answer_is_one_clear_line() {
         let gpu = &gpu;
         let mut pipelines = Pipelines::new(gpu);
         let matrix = Matrix::empty(gpu, Format::Q4_0, 8192, 128).unwrap();
-        let (x, y) = (matrix.room_for(gpu, Arith::Summed, 1).unwrap(), room(gpu, 4 * 8192).unwrap());
+        let (x, y) = (matrix.scratch_for(gpu, Arith::Summed, 1).unwrap(), scratch(gpu, 4 * 8192).unwrap());
         let none = numbers(gpu, &[0.0]).unwrap();
         let product = matrix.multiply(gpu, &pipelines, &x, &y, &none, &plain(1, false)).unwrap();
         submit(gpu, &mut pipelines, &product[0], 50);
@@ -60,7 +60,7 @@ fn a_device_that_is_busy_is_waited_for() {
         let gpu = &gpu;
         let mut pipelines = Pipelines::new(gpu);
         let matrix = Matrix::empty(gpu, Format::Q4_0, 1024, 128).unwrap();
-        let (x, y) = (matrix.room_for(gpu, Arith::Summed, 1).unwrap(), room(gpu, 4 * 1024).unwrap());
+        let (x, y) = (matrix.scratch_for(gpu, Arith::Summed, 1).unwrap(), scratch(gpu, 4 * 1024).unwrap());
         let none = numbers(gpu, &[0.0]).unwrap();
         let product = matrix.multiply(gpu, &pipelines, &x, &y, &none, &plain(1, false)).unwrap();
         if patience.is_zero() {

@@ -24,7 +24,7 @@ fn backend(test: &str) -> Option<(Found, GpuBackend)> {
     };
     let model = Arc::new(Model::load(Arc::new(embedded::open().unwrap())).unwrap());
     let n_layer = model.n_layer();
-    let room = KvRoom {
+    let scratch = KvRoom {
         n_cells: 32,
         n_slots: n_layer,
         max_rows: 8,
@@ -33,7 +33,7 @@ fn backend(test: &str) -> Option<(Found, GpuBackend)> {
         all_cells: false,
     };
     let config = GpuConfig {
-        layout: KvLayout::new(&model.plan, &room),
+        layout: KvLayout::new(&model.plan, &scratch),
         max_rows: 8,
         key_type: KvType::F16,
         value_type: KvType::F16,

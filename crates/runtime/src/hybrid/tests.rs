@@ -48,7 +48,7 @@ fn cpu(model: &Arc<Model>, held: UnitSet, threads: usize) -> CpuBackend {
         runs: UnitSet::all(model.n_layer()),
         held,
         by_planes: UnitSet::none(model.n_layer()),
-        read_ahead: false,
+        prefetch: false,
         read_chosen: false,
         loras: Default::default(),
     };

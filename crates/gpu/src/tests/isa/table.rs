@@ -72,7 +72,7 @@ impl Table {
             text += &format!("\n{name}");
             for figure in figures {
                 let digits = if figure.value.fract() == 0.0 { 0 } else { 2 };
-                write!(text, ",{:.digits$}", figure.value).expect("a string has room");
+                write!(text, ",{:.digits$}", figure.value).expect("a string has scratch");
             }
         }
         std::fs::write(path, text + "\n")

@@ -1,7 +1,7 @@
-//! Weights that stay in the file are asked of it a little before a pass comes to them, and let go of behind it: a
-//! thread goes along the pass's phases, keeps so many bytes ahead, and tells the system to forget what was used. So a
-//! pass takes no more of RAM than that, however much the system would like to cache, and reads each matrix once.
-//! Faster than the pass's own page faults, because the disk always has the next pieces to work at.
+//! Weights that stay in the file are read shortly before a pass needs them, and dropped from RAM behind it. A thread follows
+//! the pass's phases, prefetches up to [`LEAD`] bytes, and tells the system to forget what was used. So a pass takes no more
+//! RAM than that, however much the system would like to cache, and reads each matrix once. That is faster than the pass's own
+//! page faults, because the disk always has the next pieces to work at.
 //!
 //! Which experts a pass reads is known when the router has chosen. Then all of their matrices are asked for at once, those
 //! of the second product while the first is computed. Where many rows choose nearly all of them, nobody waits for that.
@@ -22,15 +22,15 @@ use crate::{
     plan::{ExpertMatrices, Op, WeightId},
 };
 
-/// Bytes asked for and not yet used: enough to keep a fast disk busy, little beside what RAM there is.
+/// Bytes asked for and not yet used: enough to keep a fast disk busy, and little compared with RAM.
 pub const LEAD: u64 = 256 << 20;
 /// Asked for at once.
 const PIECE: usize = 8 << 20;
-/// How often the thread looks where the pass is.
+/// How often the thread looks which phase the pass is in.
 const LOOK: Duration = Duration::from_micros(500);
-/// What the pass's phase is when it is over.
+/// The pass's phase when the pass is over.
 const OVER: usize = usize::MAX;
-/// Where this share of the experts is expected to be chosen, all are read before they are.
+/// If so large a share of the experts is expected to be chosen, all are prefetched.
 const NEARLY_ALL: f64 = 0.75;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,7 +49,7 @@ struct State {
     items: Vec<Item>,
     /// Of experts that were chosen since.
     chosen: Vec<Item>,
-    /// The same of an earlier pass, where nobody had the time to look at it.
+    /// The same of an earlier pass that ended before the thread looked.
     late: Vec<Item>,
     /// By expert, while a choice is gone through.
     is_chosen: Vec<bool>,
@@ -118,7 +118,7 @@ impl Awaited {
     }
 }
 
-pub struct ReadAhead {
+pub struct Prefetch {
     shared: Arc<Shared>,
     model: Arc<Model>,
     /// By weight id: whether it is read from the file.
@@ -132,7 +132,7 @@ pub struct ReadAhead {
     thread: Option<JoinHandle<()>>,
 }
 
-impl ReadAhead {
+impl Prefetch {
     /// Without `by_choice` the experts that are chosen come by the pass's own page faults; a bench compares.
     pub fn new(model: Arc<Model>, in_file: Vec<bool>, by_choice: bool) -> Result<Self> {
         if by_choice {
@@ -143,13 +143,13 @@ impl ReadAhead {
             }
         }
         let shared = Arc::new(Shared::default());
-        let thread = std::thread::Builder::new().name("read ahead".into()).spawn({
+        let thread = std::thread::Builder::new().name("prefetch".into()).spawn({
             let (shared, model) = (shared.clone(), model.clone());
             move || follow_passes(&shared, &model, by_choice)
         });
         let thread =
-            thread.map_err(|e| Error::Memory(format!("cannot start a thread to read ahead: {e}")))?;
-        Ok(ReadAhead {
+            thread.map_err(|e| Error::Memory(format!("cannot start a thread to prefetch weights: {e}")))?;
+        Ok(Prefetch {
             shared,
             model,
             in_file,
@@ -239,7 +239,7 @@ impl ReadAhead {
     }
 }
 
-impl Drop for ReadAhead {
+impl Drop for Prefetch {
     fn drop(&mut self) {
         self.shared.lock().ended = true;
         self.shared.wake.notify_one();
@@ -288,7 +288,7 @@ impl Follower<'_> {
             for from in (0..item.bytes).step_by(PIECE) {
                 loop {
                     let phase = self.look();
-                    if ahead(&self.items[..i], from, phase) <= LEAD {
+                    if bytes_before(&self.items[..i], from, phase) <= LEAD {
                         break;
                     }
                     if self.shared.has_moved_on(self.pass) {
@@ -360,7 +360,7 @@ fn let_go(item: &Item, model: &Model) {
 }
 
 /// Bytes asked for that the pass, now in `phase`, has not used: of the items before and so much of the next.
-fn ahead(before: &[Item], so_far: u64, phase: usize) -> u64 {
+fn bytes_before(before: &[Item], so_far: u64, phase: usize) -> u64 {
     before.iter().rev().take_while(|item| item.phase >= phase).map(|item| item.bytes).sum::<u64>() + so_far
 }
 
@@ -377,13 +377,13 @@ mod tests {
     fn what_a_pass_has_used_is_not_ahead_of_it() {
         let item = |i: usize| Item { phase: 10 * i, id: WeightId(i as u32), bytes: 100, always: true };
         let items: Vec<Item> = (0..4).map(item).collect();
-        assert_eq!(ahead(&items, 7, 0), 407);
-        assert_eq!(ahead(&items, 7, 10), 307);
-        assert_eq!(ahead(&items, 7, 11), 207);
-        assert_eq!(ahead(&items, 7, 31), 7);
+        assert_eq!(bytes_before(&items, 7, 0), 407);
+        assert_eq!(bytes_before(&items, 7, 10), 307);
+        assert_eq!(bytes_before(&items, 7, 11), 207);
+        assert_eq!(bytes_before(&items, 7, 31), 7);
     }
 
-    /// Of few rows the experts are awaited, the first product's before the second's; of many all are read ahead.
+    /// Of few rows the experts are awaited, the first product's before the second's; of many all are prefetched.
     #[test]
     fn experts_are_awaited_where_few_are_chosen() {
         let mut seen = 0;
@@ -392,7 +392,7 @@ mod tests {
             let model = Arc::new(model);
             let with_experts =
                 model.plan.layers.iter().filter(|l| l.mlp.iter().any(Op::is_of_experts)).count();
-            let mut ahead = ReadAhead::new(model.clone(), vec![true; model.weights.len()], true).unwrap();
+            let mut prefetch = Prefetch::new(model.clone(), vec![true; model.weights.len()], true).unwrap();
             let mut awaited = |rows| {
                 let asked = Asked {
                     rows,
@@ -406,9 +406,9 @@ mod tests {
                 let shape = PassShape::new(&model, &steps, asked);
                 let mut phases = Vec::new();
                 schedule(&model, &[], &steps, &shape, &mut phases);
-                ahead.begin(&phases, &shape);
-                ahead.end();
-                mem::take(&mut ahead.awaited)
+                prefetch.begin(&phases, &shape);
+                prefetch.end();
+                mem::take(&mut prefetch.awaited)
             };
             let few = awaited(1);
             let waits = choice.distinct(1) < NEARLY_ALL * choice.of as f64;
