@@ -1,13 +1,15 @@
-//! A text that has the context for itself.
+//! A text that has the context for itself: the rounds of a group of one, whose prompt nobody else waits for, and which goes on while
+//! weights are rearranged.
 
 use std::time::{Duration, Instant};
 
 use super::{
-    Lane, OnTextEvent, Stop, TextState, request,
+    Lane, OnTextEvent,
     round::{self, Terms},
+    text::Prompt,
     trial,
 };
-use crate::{Batch, Context, Error, Result, speculation::costs::Together};
+use crate::{Context, Error, Result, speculation::costs::Together};
 
 /// Rows of a prompt at once, where something is to be made of each.
 const PART: usize = 512;
@@ -16,66 +18,37 @@ const PACKING: Duration = Duration::from_millis(100);
 
 /// Evaluates the prompt and goes on until the text ends.
 pub fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: OnTextEvent) -> Result<()> {
-    let seq = lane.text.spec.seq;
-    context.remove(seq);
+    context.remove(lane.text.spec.seq);
     let started = Instant::now();
     trial::prepare(lane);
-    let mut batch = Batch::prompt(prompt, 0, seq);
-    batch.rows.last_mut().expect("a prompt has tokens").logits = true;
-    if lane.reads_prompts() {
-        // What layers leave of a part is looked at before the next.
-        let last = batch.rows.split_off(PART * ((prompt.len() - 1) / PART));
-        let parts = std::mem::replace(&mut batch.rows, last);
-        for rows in parts.chunks(PART) {
-            let mut part = Batch { rows: rows.to_vec(), ..Batch::new() };
-            evaluate_part(context, lane, &mut part)?;
-            lane.text.make_unseen(context)?;
-            lane.read_rows();
-        }
+    lane.text.prompt = Some(Prompt::new(prompt.to_vec()));
+    // What layers leave of a part is looked at before the next.
+    let chunk = if lane.reads_prompts() { PART } else { prompt.len() };
+    let mut together = Together::default();
+    while lane.text.prompt.is_some() && !lane.text.has_ended() {
+        let terms = Terms { chunk, drafts: false };
+        round::round(context, std::slice::from_mut(lane), &terms, &mut together, hear)?;
     }
-    evaluate_part(context, lane, &mut batch)?;
-    lane.sampler.begin(prompt);
-    lane.show_prompt();
-    lane.text.row = 0;
-    lane.text.out.prefill_seconds = started.elapsed().as_secs_f64();
+    // With the first token, which comes from the prompt's scores.
+    lane.text.out.prefill_seconds = started.elapsed().as_secs_f64() - lane.text.callback_seconds;
     lane.policy.saw_prompt(prompt.len(), lane.text.out.prefill_seconds);
     let started = Instant::now();
-    if lane.text.stop.is_none() {
-        // The first token comes from the prompt's scores.
-        lane.judge(context, None, 0, hear)?;
-    }
-    // It belongs to the prompt, and takes the place of its scores.
-    let unseen = Instant::now();
-    lane.text.make_unseen(context)?;
-    let unseen = unseen.elapsed().as_secs_f64();
-    lane.text.out.prefill_seconds += unseen;
-    let mut together = Together::default();
-    while lane.text.stop.is_none() {
+    while !lane.text.has_ended() {
         lane.text.out.packing_seconds += pack_more(context)?;
-        if context.kv().free_cells() == 0 && !make_room(context, lane.text)? {
-            lane.text.stop = Some(Stop::ContextFull);
+        lane.text.make_room(context, true)?;
+        if lane.text.has_ended() {
             break;
         }
         let drafts = context.is_packed();
         lane.text.report.undrafted.packing += usize::from(!drafts);
-        let terms = Terms { chunk: 0, drafts };
+        let terms = Terms { chunk, drafts };
         round::round(context, std::slice::from_mut(lane), &terms, &mut together, hear)?;
     }
     if let Some(why) = lane.text.fault.take() {
         return Err(Error::Input(why));
     }
     lane.text.out.stop = lane.text.stop.expect("the loop has ended");
-    lane.text.out.decode_seconds = started.elapsed().as_secs_f64() - unseen - lane.text.out.packing_seconds;
-    Ok(())
-}
-
-/// Evaluates rows of the prompt, and shows what is left of them to what drafts.
-fn evaluate_part(context: &mut Context, lane: &mut Lane, part: &mut Batch) -> Result<()> {
-    lane.ask_of_prompt(part, context);
-    context.decode_for(part, lane.text.want)?;
-    lane.text.add_unseen(&part.rows, context, 0);
-    let tokens: Vec<u32> = part.rows.iter().map(|row| row.token).collect();
-    lane.show_rows(context, &tokens, part.rows[0].pos, |i| i);
+    lane.text.out.decode_seconds = started.elapsed().as_secs_f64() - lane.text.out.packing_seconds;
     Ok(())
 }
 
@@ -87,10 +60,4 @@ fn pack_more(context: &mut Context) -> Result<f64> {
     let started = Instant::now();
     context.pack_more(PACKING)?;
     Ok(started.elapsed().as_secs_f64())
-}
-
-/// Context shift, where it was asked for and there is something to drop.
-fn make_room(context: &mut Context, text: &TextState) -> Result<bool> {
-    let Some(keep) = text.spec.shift_keep else { return Ok(false) };
-    request::shift(context, text.spec.seq, keep)
 }

@@ -143,8 +143,6 @@ pub(super) struct Running {
     pub slot: usize,
     pub began: Instant,
     pub first_token: Option<Instant>,
-    /// Its first tokens are no longer what the cache holds.
-    pub shifted: bool,
 }
 
 impl Running {
@@ -155,7 +153,7 @@ impl Running {
 
     /// The tokens that its cells hold, if so many are evaluated.
     pub fn evaluated(&self, cells: usize) -> Option<&[u32]> {
-        if self.shifted {
+        if self.text.shifted {
             return None;
         }
         match &self.text.prompt {
@@ -183,7 +181,7 @@ impl Running {
                 prompt_tokens: self.prompt_tokens,
                 cached: self.cached,
                 scored: self.text.scored,
-                shifted: self.shifted,
+                shifted: self.text.shifted,
                 seed: self.sampler.seed(),
             })
         });

@@ -20,6 +20,7 @@ mod guided;
 mod job;
 mod prefixes;
 mod request;
+mod room;
 mod round;
 mod saved;
 mod session;
@@ -224,7 +225,7 @@ impl Engine {
         }
         let prompt_tokens = job.prompt.len();
         let scored = job.scores_from.map(|from| Scored { from: from.max(1), scores: Vec::new() });
-        text.prompt = Some(Prompt { tokens: job.prompt, done: 0, asks: true, scored });
+        text.prompt = Some(Prompt { scored, ..Prompt::new(job.prompt) });
         let id = self.next_job;
         self.next_job += 1;
         self.waiting.push(Running {
@@ -241,7 +242,6 @@ impl Engine {
             slot: 0,
             began: Instant::now(),
             first_token: None,
-            shifted: false,
         });
         Ok(id)
     }
@@ -327,9 +327,8 @@ impl Engine {
 
     /// Texts that have ended leave; what they have in the cache stays as a prefix.
     fn retire(&mut self) {
-        let ended =
-            |job: &mut Running| job.text.stop.is_some() && (job.text.prompt.is_none() || job.is_cancelled());
-        for job in self.waiting.extract_if(.., |job| job.text.stop == Some(Stop::Interrupted)) {
+        let ended = |job: &mut Running| job.text.has_ended();
+        for job in self.waiting.extract_if(.., ended) {
             job.end(Ok(()));
         }
         for mut job in self.running.extract_if(.., ended) {
@@ -436,7 +435,7 @@ impl Engine {
             if self.has_room(needed, self.running.len()) {
                 return;
             }
-            let youngest = self.running.iter().rposition(|job| !job.shifted);
+            let youngest = self.running.iter().rposition(|job| !job.text.shifted);
             match youngest.filter(|_| self.running.len() > 1) {
                 Some(youngest) => self.preempt(youngest),
                 None => return,
@@ -478,11 +477,14 @@ impl Engine {
         if !self.context.is_packed() {
             self.context.pack_more(Duration::MAX)?;
         }
-        self.shift_or_stop()?;
+        let is_alone = self.running.len() == 1;
+        for job in self.running.iter_mut().filter(|job| job.text.is_going()) {
+            job.text.make_room(&mut self.context, is_alone)?;
+        }
         let (mut lanes, mut sink): (Vec<_>, Vec<_>) = self
             .running
             .iter_mut()
-            .filter(|job| job.text.stop.is_none() || job.text.prompt.is_some())
+            .filter(|job| !job.text.has_ended())
             .map(Running::parts)
             .unzip();
         let mut hear = |who: usize, event: TextEvent| Ok(sink[who].of(event));
@@ -496,33 +498,5 @@ impl Engine {
         let cells = self.running.iter().map(|job| self.context.kv().len(job.text.spec.seq));
         self.done.longest = cells.max().unwrap_or(0).max(self.done.longest);
         Ok(())
-    }
-
-    /// Texts that have no more room drop a part of themselves, or end.
-    fn shift_or_stop(&mut self) -> Result<()> {
-        let alone = self.running.len() == 1;
-        for job in self.running.iter_mut().filter(|job| job.text.is_going()) {
-            let TextSpec { seq, most_cells, shift_keep, .. } = job.text.spec;
-            let kv = self.context.kv();
-            // The last token of a text has no cell yet.
-            if kv.len(seq) + 1 < most_cells && !(alone && kv.room() == 0) {
-                continue;
-            }
-            let shifted = match shift_keep {
-                Some(keep) => request::shift(&mut self.context, seq, keep)?,
-                None => false,
-            };
-            match shifted {
-                true => job.shifted = true,
-                false => job.text.stop = Some(Stop::ContextFull),
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Running {
-    fn is_cancelled(&self) -> bool {
-        self.text.stop == Some(Stop::Interrupted)
     }
 }

@@ -1,7 +1,7 @@
 //! What of a text is asked, and what was made of it.
 
 use super::TokenScore;
-use crate::{Context, Error, Result, batch::SeqId, kv::TAKEN_BACK};
+use crate::{Context, Error, Result};
 
 /// What is to be generated.
 #[derive(Clone, Debug)]
@@ -73,23 +73,4 @@ impl Request<'_> {
             [..] => Ok(()),
         }
     }
-}
-
-/// Context shift, if there is something to drop, and what stays can be told from it.
-pub fn shift(context: &mut Context, seq: SeqId, keep: usize) -> Result<bool> {
-    let len = context.kv().len(seq);
-    let drop = dropped(len.saturating_sub(keep), context.model().plan.widest_window());
-    if drop == 0 || !context.kv().can_shift() {
-        return Ok(false);
-    }
-    context.shift(seq, keep, drop)?;
-    Ok(true)
-}
-
-/// How much of a text that may be dropped goes: half, or less where the rest would not fill a window, so that rows do not
-/// see what came long before it. A window of nearly all of the text would have it shifted all the time.
-fn dropped(text: usize, window: Option<u32>) -> usize {
-    let left = window.map_or(0, |window| window as usize + TAKEN_BACK);
-    let least = if left <= text / 4 * 3 { left } else { 0 };
-    (text / 2).min(text - least)
 }

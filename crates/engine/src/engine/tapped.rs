@@ -35,14 +35,6 @@ impl Lane<'_> {
         self.text.unseen.is_some() || self.text.tapped.as_ref().is_some_and(|tapped| tapped.of_prompts)
     }
 
-    /// A pass is to leave what drafts want of a prompt.
-    pub fn ask_of_prompt(&mut self, batch: &mut Batch, context: &Context) {
-        batch.keep_hidden = self.text.keeps(context);
-        if let Some(tapped) = self.text.tapped.as_mut().filter(|tapped| tapped.of_prompts) {
-            tapped.ask(batch, 0);
-        }
-    }
-
     /// A pass has been made: what drafts from rows sees those of these tokens, which begin at a position. `row` says which row of
     /// the text's own a token is.
     pub fn show_rows(&mut self, context: &Context, tokens: &[u32], pos: u32, row: impl Fn(usize) -> usize) {

@@ -85,6 +85,13 @@ pub struct Prompt {
     pub scored: Option<Scored>,
 }
 
+impl Prompt {
+    /// A text begins with these tokens.
+    pub fn new(tokens: Vec<u32>) -> Self {
+        Prompt { tokens, done: 0, asks: true, scored: None }
+    }
+}
+
 /// How likely tokens of a prompt are.
 pub struct Scored {
     /// The first of them; at least 1, for the first token of a text has nothing before it.
@@ -132,6 +139,8 @@ pub struct TextState {
     pub frequent: Option<Frequent>,
     /// Of the last full pass's outputs, the one after the text's last token.
     pub row: usize,
+    /// Its first tokens are no longer what the cache holds.
+    pub shifted: bool,
     /// Why it ended.
     pub stop: Option<Stop>,
     /// Why it could not go on, where that is how it ended.
@@ -172,6 +181,7 @@ impl TextState {
             tapped: None,
             frequent: None,
             row: 0,
+            shifted: false,
             untried: Vec::new(),
             choices: Choices::default(),
             want,
@@ -230,6 +240,12 @@ impl TextState {
     /// Whether it goes on from a last token: its prompt is evaluated, and it has not ended.
     pub fn is_going(&self) -> bool {
         self.stop.is_none() && self.prompt.is_none()
+    }
+
+    /// Whether nothing more is to be made of it. The prompt of a text that wants no tokens is evaluated all the same, unless nobody
+    /// waits for it any more.
+    pub fn has_ended(&self) -> bool {
+        self.stop.is_some() && (self.prompt.is_none() || self.stop == Some(Stop::Interrupted))
     }
 
     /// The next rows of the prompt, at most so many; `None` if there are none.
