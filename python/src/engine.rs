@@ -195,7 +195,7 @@ impl Listener {
     fn boxed(mut self) -> spec_run::engine::Listener {
         Box::new(move |event| match event {
             Event::Begun { .. } | Event::Evaluated(_) => ControlFlow::Continue(()),
-            Event::Token(token, _) => {
+            Event::Token { token, .. } => {
                 let hidden = self.tokenizer.is_control(token.id);
                 let piece = self.utf8.push(if hidden { &[] } else { self.tokenizer.piece(token.id) });
                 let shown = self.stops.push(&piece);

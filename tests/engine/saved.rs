@@ -187,8 +187,8 @@ fn the_chosen_tokens_probability_is_its_own() {
         let scores: Arc<std::sync::Mutex<Vec<_>>> = Arc::default();
         let heard = scores.clone();
         let listener = move |event: Event| {
-            if let Event::Token(token, score) = event {
-                heard.lock().unwrap().push((token.id, score.cloned().expect("it was asked for")));
+            if let Event::Token { token, score } = event {
+                heard.lock().unwrap().push((token.id, score.expect("it was asked for")));
             }
             ControlFlow::Continue(())
         };

@@ -56,7 +56,7 @@ fn listener(heard: &Arc<Mutex<Heard>>) -> Listener {
         let mut heard = heard.lock().unwrap();
         match event {
             Event::Begun { .. } | Event::Evaluated(_) => {}
-            Event::Token(token, score) => {
+            Event::Token { token, score } => {
                 heard.tokens.push(token.id);
                 heard.likely.extend(score.map(|score| exact(&score.likely)));
             }
@@ -246,7 +246,7 @@ fn after_company_a_text_alone_is_drafted_for_a_little_later() {
         let heard = by.clone();
         let job = Job { max_tokens: Some(40), ignore_eos: true, ..Job::new(phrase.to_vec()) };
         let listener: Listener = Box::new(move |event| {
-            if let Event::Token(token, _) = event {
+            if let Event::Token { token, .. } = event {
                 heard.lock().unwrap().push((token.id, token.drafted_by.is_some()));
             }
             ControlFlow::Continue(())

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 pub use crate::engine::{Generation, Request, Stop, TokenScore};
 use crate::{
     Context, Result, Sampler, Tokenizer,
-    engine::{Lane, TextEvent, TextSpec, TextState, alone},
+    engine::{Event, Lane, TextSpec, TextState, alone},
     speculation::{DRAFT, Fixed, Policy, Proposer, Report, TARGET, Token},
 };
 
@@ -52,8 +52,8 @@ pub fn speculate(
     let Speculation { proposers, policy, .. } = speculation;
     let mut lane = Lane { text: &mut text, sampler, proposers, policy: &mut **policy };
     alone::run(context, &mut lane, request.prompt, &mut |_, event| match event {
-        TextEvent::Token(token, _) => on_token(token),
-        TextEvent::Evaluated(_) => Ok(ControlFlow::Continue(())),
+        Event::Token { token, .. } => on_token(token),
+        Event::Begun { .. } | Event::Evaluated(_) | Event::Ended(_) => Ok(ControlFlow::Continue(())),
     })?;
     let TextState { out, mut report, .. } = text;
     report.finish(speculation.policy);

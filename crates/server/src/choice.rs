@@ -12,6 +12,7 @@ use crate::{
     Tokenizer,
     chat::{Answer, AnswerReader, Delta, Reading, Shown, StopStrings, Syntax},
     engine::{self, Ended, TokenScore},
+    speculation::Token,
     tokenizer::Utf8,
 };
 
@@ -145,7 +146,8 @@ impl Choice {
     }
 
     /// The next token.
-    pub fn token(&mut self, id: u32, drafted_by: Option<usize>, score: Option<&TokenScore>) -> More {
+    pub fn token(&mut self, token: Token, score: Option<&TokenScore>) -> More {
+        let Token { id, drafted_by } = token;
         let now = Instant::now();
         self.first.get_or_insert(now);
         self.last = Some(now);

@@ -7,11 +7,11 @@ use std::sync::{
 
 use tokio::sync::oneshot;
 
-use super::{desk::Answers, desk::EventSink, wire::ApiError};
+use super::{answers::Answers, wire::ApiError};
 use crate::{
     Error, Result,
     embed::{Asked, Embedder, Embedding, Handle, Limits, Listener, Pairs, Pooling, Worker},
-    engine::{Job, JobId, SavedText, Status, TextRule},
+    engine::{self, Job, JobId, SavedText, Status, TextRule},
 };
 
 /// An embedder that requests share.
@@ -116,7 +116,7 @@ fn refused() -> Error {
 }
 
 impl Answers for NoText {
-    fn submit(&self, _: Job, _: TextRule, _: EventSink) -> Result<JobId> {
+    fn submit(&self, _: Job, _: TextRule, _: engine::Listener) -> Result<JobId> {
         Err(refused())
     }
 

@@ -1,7 +1,7 @@
 //! Answers over HTTP, as OpenAI's, Anthropic's and llama-server's clients ask for them.
 //!
 //! ```text
-//! body ─ wire::read ─ Ask ─ Preparer (template, tokenizer) ─ Jobs ─ Desk: the engine's thread
+//! body ─ wire::read ─ Ask ─ Preparer (template, tokenizer) ─ Jobs ─ Answers: the engine's thread
 //! socket ─ http ─ wire::write ─ Choice (stop strings, reader of answers) ─ events ┘
 //! ```
 
@@ -10,9 +10,9 @@
 #![deny(missing_docs)]
 
 mod adapters;
+mod answers;
 mod assets;
 mod choice;
-mod desk;
 mod embeds;
 mod http;
 mod infill;
@@ -25,9 +25,9 @@ mod sleep;
 pub mod wire;
 
 pub use adapters::Adapters;
+pub use answers::Answers;
 pub use assets::{PAGE, POLICY};
 pub use choice::Source;
-pub use desk::{Answers, EventSink, JobEvent};
 pub use embeds::{Embeds, NoText};
 pub use http::{App, Asset, Config, Log, Origins, Predict, Record, listen, router, serve};
 pub use lark::Controls;
@@ -37,7 +37,7 @@ pub use served::{FINGERPRINT, Facts, Served, TemplateFrom};
 pub use sleep::{Close, Open, Sleeper};
 
 use spec_run_backend as backend;
-use spec_run_engine::{Engine, constraint, embed, engine, sampler};
+use spec_run_engine::{Engine, constraint, embed, engine, sampler, speculation};
 use spec_run_gguf::{Error, Result, files, hash, quoted};
 use spec_run_model::{RunLayers, lora};
 use spec_run_text::{Tokenizer, chat, tokenizer};

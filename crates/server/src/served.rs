@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    desk::Answers,
+    answers::Answers,
     embeds::Embeds,
     metrics::Metrics,
     prepare::Preparer,

@@ -5,10 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::desk::{self, Answers, EventSink};
+use super::answers::Answers;
 use crate::{
     Engine, Result,
-    engine::{Handle, Job, JobId, SavedText, SlotStatus, Status, TextRule, Worker},
+    engine::{Handle, Job, JobId, Listener, SavedText, SlotStatus, Status, TextRule, Worker},
 };
 
 /// Takes an engine that is needed no more.
@@ -90,8 +90,8 @@ impl Sleeper {
 }
 
 impl Answers for Sleeper {
-    fn submit(&self, job: Job, bound: TextRule, sink: EventSink) -> Result<JobId> {
-        desk::submit(&self.handle()?, job, bound, sink)
+    fn submit(&self, job: Job, bound: TextRule, listener: Listener) -> Result<JobId> {
+        self.handle()?.submit(job, bound, listener)
     }
 
     fn cancel(&self, id: JobId) {

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    Lane, OnTextEvent,
+    Lane, OnEvent,
     round::{self, Terms},
     text::Prompt,
     trial,
@@ -17,7 +17,7 @@ const PART: usize = 512;
 const PACKING: Duration = Duration::from_millis(100);
 
 /// Evaluates the prompt and goes on until the text ends.
-pub fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: OnTextEvent) -> Result<()> {
+pub fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: OnEvent) -> Result<()> {
     context.remove(lane.text.spec.seq);
     let started = Instant::now();
     trial::prepare(lane);

@@ -1,12 +1,12 @@
-//! What is asked of an engine, and what it says of it.
+//! What is asked of an engine, and what became of it.
 
-use std::{ops::ControlFlow, time::Instant};
+use std::time::Instant;
 
-use super::{Generation, Lane, Request, TextEvent, TextState, TokenScore};
+use super::{Event, Generation, Lane, Listener, Request, TextState, TokenScore};
 use crate::{
     RunLayers, Sampler,
     sampler::{Rule, SamplerConfig},
-    speculation::{Controller, Proposer, Report, Token},
+    speculation::{Controller, Proposer, Report},
 };
 
 /// Names a job of an engine.
@@ -85,24 +85,6 @@ pub struct TextRule {
     pub forced: Option<Box<dyn Proposer>>,
 }
 
-/// What an engine says of a job, in this order.
-#[derive(Debug)]
-pub enum Event<'e> {
-    /// The prompt is being evaluated.
-    Begun {
-        /// Tokens of it that were in the cache.
-        cached: usize,
-        /// Where the text is made.
-        slot: usize,
-    },
-    /// So many tokens of the prompt are evaluated; where a text had to begin again this may be less than before.
-    Evaluated(usize),
-    /// The next token; and how likely it was, if that was asked for.
-    Token(Token, Option<&'e TokenScore>),
-    /// The text has ended, or could not go on.
-    Ended(Result<Box<Ended>, String>),
-}
-
 /// What became of a job.
 #[derive(Clone, Debug)]
 pub struct Ended {
@@ -122,9 +104,6 @@ pub struct Ended {
     pub seed: u32,
 }
 
-/// Hears of a job; what it says to a token goes on or ends the text.
-pub type Listener = Box<dyn FnMut(Event) -> ControlFlow<()> + Send>;
-
 /// A job with all that belongs to it.
 pub(super) struct Running {
     pub id: JobId,
@@ -142,13 +121,13 @@ pub(super) struct Running {
     /// Where it is made, or was before it had to wait again.
     pub slot: usize,
     pub began: Instant,
-    pub first_token: Option<Instant>,
 }
 
 impl Running {
-    pub fn parts(&mut self) -> (Lane<'_>, EventSink<'_>) {
-        let Running { text, sampler, proposers, policy, listener, first_token, .. } = self;
-        (Lane { text, sampler, proposers, policy }, EventSink { listener, first_token })
+    /// What a round needs of it, and who hears of it.
+    pub fn parts(&mut self) -> (Lane<'_>, &mut Listener) {
+        let Running { text, sampler, proposers, policy, listener, .. } = self;
+        (Lane { text, sampler, proposers, policy }, listener)
     }
 
     /// The tokens that its cells hold, if so many are evaluated.
@@ -167,7 +146,7 @@ impl Running {
         let ended = result.map(|()| {
             let mut generation = self.text.out;
             let now = Instant::now();
-            let first = self.first_token.unwrap_or(now);
+            let first = self.text.first_token.unwrap_or(now);
             generation.prefill_seconds = first.duration_since(self.began).as_secs_f64();
             generation.decode_seconds = now.duration_since(first).as_secs_f64();
             if let Some(stop) = self.text.stop {
@@ -186,23 +165,5 @@ impl Running {
             })
         });
         let _ = (self.listener)(Event::Ended(ended));
-    }
-}
-
-/// Who hears of a text.
-pub(super) struct EventSink<'r> {
-    listener: &'r mut Listener,
-    first_token: &'r mut Option<Instant>,
-}
-
-impl EventSink<'_> {
-    pub fn of(&mut self, event: TextEvent) -> ControlFlow<()> {
-        (self.listener)(match event {
-            TextEvent::Evaluated(tokens) => Event::Evaluated(tokens),
-            TextEvent::Token(token, score) => {
-                self.first_token.get_or_insert_with(Instant::now);
-                Event::Token(token, score)
-            }
-        })
     }
 }

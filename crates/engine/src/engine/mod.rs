@@ -16,6 +16,7 @@ pub mod alone;
 mod chain;
 mod decision;
 mod drafting;
+mod event;
 mod guided;
 mod job;
 mod prefixes;
@@ -38,14 +39,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use job::{Ended, Event, Job, JobId, Listener, TextRule};
+pub use event::{Event, Listener, OnEvent};
+pub use job::{Ended, Job, JobId, TextRule};
 pub use request::{Generation, Request, Stop};
 pub use saved::{SavedCells, SavedText};
 pub use session::Session;
 pub use slots::SlotStatus;
 pub use status::{Done, Status};
 pub use text::TokenScore;
-pub use text::{Lane, Maker, OnTextEvent, TextEvent, TextSpec, TextState};
+pub use text::{Lane, Maker, TextSpec, TextState};
 pub use worker::{Handle, Worker};
 
 use self::{
@@ -241,7 +243,6 @@ impl Engine {
             wanted: job.slot,
             slot: 0,
             began: Instant::now(),
-            first_token: None,
         });
         Ok(id)
     }
@@ -377,7 +378,7 @@ impl Engine {
                     .expect("it is empty, and its scales are checked");
             }
             job.slot = self.slot_for(job.wanted, source);
-            if job.first_token.is_none() {
+            if job.text.first_token.is_none() {
                 let cached = job.text.prompt.as_ref().map_or(0, |p| p.done);
                 job.cached = cached;
                 if (job.listener)(Event::Begun { cached, slot: job.slot }).is_break() {
@@ -481,13 +482,9 @@ impl Engine {
         for job in self.running.iter_mut().filter(|job| job.text.is_going()) {
             job.text.make_room(&mut self.context, is_alone)?;
         }
-        let (mut lanes, mut sink): (Vec<_>, Vec<_>) = self
-            .running
-            .iter_mut()
-            .filter(|job| !job.text.has_ended())
-            .map(Running::parts)
-            .unzip();
-        let mut hear = |who: usize, event: TextEvent| Ok(sink[who].of(event));
+        let (mut lanes, mut listeners): (Vec<_>, Vec<_>) =
+            self.running.iter_mut().filter(|job| !job.text.has_ended()).map(Running::parts).unzip();
+        let mut hear = |who: usize, event: Event| Ok(listeners[who](event));
         self.alone = if lanes.len() > 1 { 0 } else { self.alone.saturating_add(1) };
         let terms =
             Terms { chunk: self.config.chunk, drafts: lanes.len() > 1 || self.alone > COMPANY_MAY_COME };

@@ -6,11 +6,11 @@
 use std::time::Instant;
 
 use super::{
-    Lane, TextState,
+    Lane, OnEvent, TextState,
     chain::{self, Chained},
     decision::{self, Decision, Share},
     drafting::{self, Steps, Until},
-    text::{OnTextEvent, PromptRows},
+    text::PromptRows,
     trial,
     verify::{self, Pass},
 };
@@ -71,7 +71,7 @@ pub fn round(
     lanes: &mut [Lane],
     terms: &Terms,
     together: &mut Together,
-    hear: OnTextEvent,
+    hear: OnEvent,
 ) -> Result<Passes> {
     let mut turn = turn(lanes, terms.chunk);
     if turn.is_lone && terms.drafts {
@@ -226,7 +226,7 @@ fn verdict(
     turn: &Turn,
     pass: &Pass,
     who: usize,
-    hear: OnTextEvent,
+    hear: OnEvent,
 ) -> Result<()> {
     let (started, callbacks) = (Instant::now(), lane.text.callback_seconds);
     let drafted = lane.text.made.proposals.len();

@@ -12,13 +12,8 @@ use crate::{Error, Result, speculation::Token};
 pub struct Session<'e> {
     engine: &'e mut Engine,
     id: JobId,
-    events: Receiver<SessionEvent>,
+    events: Receiver<Event>,
     ended: Option<Result<Box<Ended>, String>>,
-}
-
-enum SessionEvent {
-    Token(Token),
-    Ended(Result<Box<Ended>, String>),
 }
 
 impl Engine {
@@ -30,13 +25,9 @@ impl Engine {
     /// The same of a text that keeps to a rule.
     pub fn session_with_rule(&mut self, job: Job, bound: TextRule) -> Result<Session<'_>> {
         let (send, events) = channel();
-        let listener = move |event: Event| {
-            let sent = match event {
-                Event::Begun { .. } | Event::Evaluated(_) => Ok(()),
-                Event::Token(token, _) => send.send(SessionEvent::Token(token)),
-                Event::Ended(ended) => send.send(SessionEvent::Ended(ended)),
-            };
-            if sent.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        let listener = move |event| match send.send(event) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
         };
         let id = self.submit_with_rule(job, bound, Box::new(listener))?;
         Ok(Session { engine: self, id, events, ended: None })
@@ -53,8 +44,9 @@ impl Session<'_> {
     pub fn next_token(&mut self) -> Result<Option<Token>> {
         while self.ended.is_none() {
             match self.events.try_recv() {
-                Ok(SessionEvent::Token(token)) => return Ok(Some(token)),
-                Ok(SessionEvent::Ended(ended)) => self.ended = Some(ended),
+                Ok(Event::Token { token, .. }) => return Ok(Some(token)),
+                Ok(Event::Ended(ended)) => self.ended = Some(ended),
+                Ok(Event::Begun { .. } | Event::Evaluated(_)) => {}
                 Err(_) => {
                     self.engine.step();
                 }

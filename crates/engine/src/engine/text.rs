@@ -3,7 +3,8 @@
 use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
 use super::{
-    Generation, Request, Stop, drafting::Drafting, tapped::Tapped, trial::Choices, unseen::Unseen, verify,
+    Event, Generation, OnEvent, Request, Stop, drafting::Drafting, tapped::Tapped, trial::Choices,
+    unseen::Unseen, verify,
 };
 use crate::{
     Context, Result, RunLayers, Sampler, Tokenizer,
@@ -20,17 +21,6 @@ use crate::{
 
 /// Of each token of the text, so many that were likely in its place may be drafted by a head later on.
 const SHOWN: usize = 16;
-
-/// What becomes known of a text.
-pub enum TextEvent<'n> {
-    /// So many tokens of the prompt are evaluated.
-    Evaluated(usize),
-    /// A token is certain; and how likely it was, if that was asked for.
-    Token(Token, Option<&'n TokenScore>),
-}
-
-/// Told what becomes known, and which lane's text it is of; may end that text.
-pub type OnTextEvent<'h> = &'h mut dyn FnMut(usize, TextEvent) -> Result<ControlFlow<()>>;
 
 /// What makes a text. Those that are made alike have the same keys and values where they begin alike.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -150,6 +140,8 @@ pub struct TextState {
     pub choices: Choices,
     /// Of the full model's rows.
     pub want: Want,
+    /// When its first token came.
+    pub first_token: Option<Instant>,
     /// Spent in the listener, which is the caller's time.
     pub callback_seconds: f64,
 }
@@ -185,6 +177,7 @@ impl TextState {
             untried: Vec::new(),
             choices: Choices::default(),
             want,
+            first_token: None,
             callback_seconds: 0.0,
             spec,
         }
@@ -280,14 +273,8 @@ pub struct Lane<'a> {
 
 impl Lane<'_> {
     /// A token that is certain, with what it was chosen from.
-    fn add(
-        &mut self,
-        token: Token,
-        scores: Scores,
-        who: usize,
-        hear: OnTextEvent,
-    ) -> Result<ControlFlow<Stop>> {
-        let TextState { spec, out, callback_seconds, .. } = &mut *self.text;
+    fn add(&mut self, token: Token, scores: Scores, who: usize, hear: OnEvent) -> Result<ControlFlow<Stop>> {
+        let TextState { spec, out, first_token, callback_seconds, .. } = &mut *self.text;
         let scored = match (spec.logprobs, scores) {
             (1.., scores) if spec.after_sampling => {
                 Some(left(&self.sampler.distribution(scores), token.id, spec.logprobs))
@@ -303,7 +290,9 @@ impl Lane<'_> {
         self.sampler.accept(token.id);
         out.tokens.push(token.id);
         let started = Instant::now();
-        let flow = hear(who, TextEvent::Token(token, out.logprobs.last()))?;
+        first_token.get_or_insert(started);
+        let score = out.logprobs.last().cloned();
+        let flow = hear(who, Event::Token { token, score })?;
         *callback_seconds += started.elapsed().as_secs_f64();
         Ok(match flow {
             ControlFlow::Break(()) => ControlFlow::Break(Stop::Interrupted),
@@ -318,7 +307,7 @@ impl Lane<'_> {
         context: &Context,
         part: &PromptRows,
         who: usize,
-        hear: OnTextEvent,
+        hear: OnEvent,
     ) -> Result<()> {
         let tokens: Vec<u32> = part.rows.iter().map(|row| row.token).collect();
         self.show_rows(context, &tokens, part.begin as u32, |i| i);
@@ -339,7 +328,7 @@ impl Lane<'_> {
             *row += asked.saturating_sub(1);
         }
         // What was evaluated before and is evaluated again is no event.
-        if prompt.asks && hear(who, TextEvent::Evaluated(prompt.done))?.is_break() {
+        if prompt.asks && hear(who, Event::Evaluated(prompt.done))?.is_break() {
             *stop = Some(Stop::Interrupted);
         }
         if !part.is_last {
@@ -366,7 +355,7 @@ impl Lane<'_> {
         context: &Context,
         source: Option<usize>,
         who: usize,
-        hear: OnTextEvent,
+        hear: OnEvent,
     ) -> Result<(Verdict, usize)> {
         let (outcome, fault) = self.accept(context);
         for place in 0..=outcome.accepted {
@@ -408,7 +397,7 @@ impl Lane<'_> {
         context: &mut Context,
         source: Option<usize>,
         who: usize,
-        hear: OnTextEvent,
+        hear: OnEvent,
     ) -> Result<Verdict> {
         let last = self.text.last();
         let (outcome, end) = self.judge(context, source, who, hear)?;

@@ -1,6 +1,7 @@
 //! From a request to its answer: jobs are submitted, and their events are sent as it comes or all at once.
 
 use std::{
+    ops::ControlFlow,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -22,11 +23,10 @@ use super::{
     routes::{Read, failed, is_messages},
     run_blocking,
 };
-use crate::engine::{Ended, JobId};
+use crate::engine::{Ended, Event, JobId};
 use crate::quoted::one_line;
 use crate::{
     choice::{Choice, random},
-    desk::{EventSink, JobEvent},
     embeds::no_text,
     models::{Lease, Wanted},
     prepare::Prepared,
@@ -49,7 +49,7 @@ struct Answering {
     path: String,
     ask: Ask,
     writer: Writer,
-    event: UnboundedReceiver<(usize, JobEvent)>,
+    event: UnboundedReceiver<(usize, Event)>,
     choices: Vec<Option<Choice>>,
     ids: Vec<JobId>,
     wholes: Vec<Option<Whole>>,
@@ -171,9 +171,14 @@ async fn begin(app: Arc<App>, model: Lease, ask: Ask, path: &str) -> Result<Answ
             wholes: Vec::new(),
         };
         for (index, Prepared { job, bound, settings, source }) in prepared.into_iter().enumerate() {
-            let sink = EventSink { index, to: to.clone() };
+            let to = to.clone();
+            // Where nobody listens to a job any more it ends.
+            let listener = move |event| match to.send((index, event)) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            };
             // Jobs before one that is refused end with the request.
-            let id = answering.model.answers.submit(job, bound, sink)?;
+            let id = answering.model.answers.submit(job, bound, Box::new(listener))?;
             answering.model.remember_asked(id, &settings);
             answering.ids.push(id);
             let tokenizer = answering.model.preparer.tokenizer.clone();
@@ -212,10 +217,10 @@ impl Answering {
     }
 
     /// What an event gives to be sent.
-    fn hears(&mut self, index: usize, event: JobEvent) -> Result<Vec<Frame>, ApiError> {
+    fn hears(&mut self, index: usize, event: Event) -> Result<Vec<Frame>, ApiError> {
         let Some(choice) = &mut self.choices[index] else { return Ok(Vec::new()) };
         match event {
-            JobEvent::Begun { cached, slot } => {
+            Event::Begun { cached, slot } => {
                 let Some(progress) = choice.begins(cached, slot) else { return Ok(Vec::new()) };
                 let sources = &self.model.facts.sources;
                 let mut frames = self.writer.begins(index, &progress, choice.prompt(), sources);
@@ -224,22 +229,22 @@ impl Answering {
                 }
                 Ok(frames)
             }
-            JobEvent::Evaluated(tokens) => Ok(match choice.evaluated(tokens) {
+            Event::Evaluated(tokens) => Ok(match choice.evaluated(tokens) {
                 Some(progress) if self.ask.settings.return_progress => self.writer.progress(index, &progress),
                 Some(_) | None => Vec::new(),
             }),
             // The engine was further than the stop string when it was told to end.
-            JobEvent::Token { .. } if choice.is_stopped() => Ok(Vec::new()),
-            JobEvent::Token { id, drafted_by, score } => {
-                let more = choice.token(id, drafted_by, score.as_ref());
+            Event::Token { .. } if choice.is_stopped() => Ok(Vec::new()),
+            Event::Token { token, score } => {
+                let more = choice.token(token, score.as_ref());
                 if choice.is_stopped() {
                     self.model.answers.cancel(self.ids[index]);
                 }
                 let says_more = !more.text.is_empty() || !more.deltas.is_empty() || !more.likely.is_empty();
                 Ok(if says_more { self.writer.more(index, &more) } else { Vec::new() })
             }
-            JobEvent::Ended(Ok(ended)) => Ok(self.ends(index, &ended)),
-            JobEvent::Ended(Err(message)) => Err(ApiError::server(message)),
+            Event::Ended(Ok(ended)) => Ok(self.ends(index, &ended)),
+            Event::Ended(Err(message)) => Err(ApiError::server(message)),
         }
     }
 

@@ -17,14 +17,15 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
-use spec_run_engine::speculation::Report;
+use spec_run_engine::speculation::{Report, Token};
 
 use crate::{
     Adapters, Answers, Controls, Error, Facts, Preparer, TemplateFrom, Tokenizer,
     chat::{ChatTemplate, TemplateSource},
     constraint::Vocabulary,
-    desk::{EventSink, JobEvent},
-    engine::{Ended, Generation, Job, SavedText, SlotStatus, Status, Stop, TextRule, TokenScore},
+    engine::{
+        Ended, Event, Generation, Job, Listener, SavedText, SlotStatus, Status, Stop, TextRule, TokenScore,
+    },
     sampler::SamplerConfig,
     tokenizer::EncodeOptions,
     wire::{Defaults, Settings},
@@ -50,7 +51,7 @@ struct Fake {
 }
 
 impl Answers for Arc<Fake> {
-    fn submit(&self, job: Job, _: TextRule, sink: EventSink) -> crate::Result<JobId> {
+    fn submit(&self, job: Job, _: TextRule, mut listener: Listener) -> crate::Result<JobId> {
         let (tokens, chunk, pause, left) = (self.tokens.clone(), self.chunk, self.pause, self.left.clone());
         let prompt_tokens = job.prompt.len();
         self.jobs.lock().unwrap().push(job.clone());
@@ -58,16 +59,16 @@ impl Answers for Arc<Fake> {
         std::thread::spawn(move || {
             let most = job.max_tokens.unwrap_or(usize::MAX);
             let said: Vec<u32> = tokens.into_iter().take(most).collect();
-            let _ = sink.tell(JobEvent::Begun { cached: 1, slot: 1 });
+            let _ = listener(Event::Begun { cached: 1, slot: 1 });
             for done in (1..prompt_tokens).step_by(chunk) {
-                let _ = sink.tell(JobEvent::Evaluated((done + chunk).min(prompt_tokens)));
+                let _ = listener(Event::Evaluated((done + chunk).min(prompt_tokens)));
             }
             for &id in &said {
                 std::thread::sleep(pause);
                 // The token that was chosen is not among the likeliest.
                 let likely = (0..job.logprobs as u32).map(|n| (n, -1.0 - n as f32)).collect();
                 let score = (job.logprobs > 0).then_some(TokenScore { logprob: -7.0, likely });
-                if sink.tell(JobEvent::Token { id, drafted_by: None, score }).is_break() {
+                if listener(Event::Token { token: Token { id, drafted_by: None }, score }).is_break() {
                     left.fetch_add(1, Ordering::Relaxed);
                     return;
                 }
@@ -95,7 +96,7 @@ impl Answers for Arc<Fake> {
                 shifted: true,
                 seed: 0,
             };
-            let _ = sink.tell(JobEvent::Ended(Ok(Box::new(ended))));
+            let _ = listener(Event::Ended(Ok(Box::new(ended))));
         });
         Ok(0)
     }
