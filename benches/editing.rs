@@ -116,14 +116,8 @@ impl Case {
         Case { script, prompt, changed }
     }
 
-    fn request(&self) -> Request<'_> {
-        Request {
-            prompt: &self.script[..self.prompt],
-            max_tokens: Some(TOKENS),
-            ignore_eos: true,
-            shift_keep: None,
-            logprobs: 0,
-        }
+    fn request(&self) -> Request {
+        Request { max_tokens: Some(TOKENS), ignore_eos: true, ..Request::new(&self.script[..self.prompt]) }
     }
 
     fn sampler(&self) -> Result<Sampler> {

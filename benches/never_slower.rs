@@ -135,9 +135,9 @@ struct Bench {
 }
 
 impl Bench {
-    fn request(&self) -> Request<'_> {
+    fn request(&self) -> Request {
         let prompt = &self.prompt;
-        Request { prompt, max_tokens: Some(TOKENS), ignore_eos: true, shift_keep: None, logprobs: 0 }
+        Request { max_tokens: Some(TOKENS), ignore_eos: true, ..Request::new(prompt) }
     }
 
     fn plain(&self, lane: &mut Lane, mut runner: Runner) -> Result<()> {

@@ -21,8 +21,7 @@ fn main() -> Result<()> {
 
     let prompt = "Once upon a time, a little fox";
     let ids = tokenizer.encode(prompt, EncodeOptions { add_special: true, parse_special: false });
-    let request =
-        Request { prompt: &ids, max_tokens: Some(64), ignore_eos: false, shift_keep: None, logprobs: 0 };
+    let request = Request { max_tokens: Some(64), ..Request::new(&ids) };
     let mut stream = StreamDecoder::new(&tokenizer);
     print!("{prompt}");
     let made = generate(&mut context, &tokenizer, &mut sampler, &request, |token| {

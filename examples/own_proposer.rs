@@ -60,8 +60,7 @@ fn main() -> Result<()> {
     let mut policy = Fixed { max: 8, ..Fixed::default() };
     let mut speculation = Speculation { proposers: &mut proposers, policy: &mut policy };
     let prompt = ids("Once upon a time, there", true);
-    let request =
-        Request { prompt: &prompt, max_tokens: Some(80), ignore_eos: false, shift_keep: None, logprobs: 0 };
+    let request = Request { max_tokens: Some(80), ..Request::new(&prompt) };
     let mut sampler = Sampler::new(SamplerConfig::greedy())?;
     // What was proposed and stood is in brackets.
     let (_, report) =

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use spec_run::{
-    ContextConfig, Engine, EngineConfig, Job, Model, Result,
+    ContextConfig, Engine, EngineConfig, Job, Model, Request, Result,
     tokenizer::{EncodeOptions, StreamDecoder},
 };
 
@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     let ids = tokenizer.encode(prompt, EncodeOptions { add_special: true, parse_special: false });
     let mut stream = StreamDecoder::new(&tokenizer);
     print!("{prompt}");
-    let mut session = engine.session(Job { max_tokens: Some(64), ..Job::new(ids) })?;
+    let mut session = engine.session(Job::new(Request { max_tokens: Some(64), ..Request::new(&ids) }))?;
     while let Some(token) = session.next_token()? {
         print!("{}", stream.push(token.id));
     }

@@ -11,12 +11,12 @@
 //! a context of the caller's.
 //!
 //! ```
-//! use spec_run::{ContextConfig, Engine, EngineConfig, Job, Model, tokenizer::EncodeOptions};
+//! use spec_run::{ContextConfig, Engine, EngineConfig, Job, Model, Request, tokenizer::EncodeOptions};
 //!
 //! let mut engine = Engine::open(Model::embedded()?, &ContextConfig::default(), EngineConfig::default())?;
 //! let tokenizer = engine.tokenizer().clone();
 //! let prompt = tokenizer.encode("Once upon a time", EncodeOptions { add_special: true, parse_special: false });
-//! let mut session = engine.session(Job { max_tokens: Some(20), ..Job::new(prompt) })?;
+//! let mut session = engine.session(Job::new(Request { max_tokens: Some(20), ..Request::new(&prompt) }))?;
 //! while let Some(token) = session.next_token()? {
 //!     print!("{}", String::from_utf8_lossy(tokenizer.piece(token.id)));
 //! }
@@ -53,7 +53,8 @@ pub use spec_run_backend::scores;
 #[cfg(feature = "constraints")]
 pub use spec_run_engine::constraint;
 pub use spec_run_engine::{
-    Embedder, Engine, EngineConfig, Job, Sampler, embed, engine, generate, head, sampler, speculation,
+    Embedder, Engine, EngineConfig, Job, Request, Sampler, embed, engine, generate, head, sampler,
+    speculation,
 };
 pub use spec_run_gguf::{Error, Gguf, Result, embedded, gguf, quant, rng};
 pub use spec_run_model::{

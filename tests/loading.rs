@@ -76,13 +76,7 @@ fn texts_begin_before_weights_are_packed(mut context: Context) {
     let tokenizer = Tokenizer::from_gguf(&context.model().gguf).unwrap();
     let mut text = |max_tokens: usize| {
         let prompt: Vec<u32> = (5..13).collect();
-        let request = Request {
-            prompt: &prompt,
-            max_tokens: Some(max_tokens),
-            ignore_eos: true,
-            shift_keep: None,
-            logprobs: 0,
-        };
+        let request = Request { max_tokens: Some(max_tokens), ignore_eos: true, ..Request::new(&prompt) };
         let mut sampler = Sampler::new(SamplerConfig::greedy()).unwrap();
         let go_on = |_| Ok(ControlFlow::Continue(()));
         let made = generate(&mut context, &tokenizer, &mut sampler, &request, go_on).unwrap();

@@ -55,8 +55,8 @@ pub fn text(context: &mut Context, tokenizer: &Tokenizer, tokens: usize) -> Resu
 }
 
 /// So many tokens, whatever they say.
-pub fn request(prompt: &[u32], tokens: usize) -> Request<'_> {
-    Request { prompt, max_tokens: Some(tokens), ignore_eos: true, shift_keep: None, logprobs: 0 }
+pub fn request(prompt: &[u32], tokens: usize) -> Request {
+    Request { max_tokens: Some(tokens), ignore_eos: true, ..Request::new(prompt) }
 }
 
 pub fn greedy() -> Result<Sampler> {

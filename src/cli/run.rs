@@ -171,12 +171,12 @@ pub fn run(args: RunArgs) -> Result<()> {
         sampler.bind(Box::new(constraint));
     }
     let request = Request {
-        prompt: &prompt,
         max_tokens,
         ignore_eos: args.ignore_eos,
         shift_keep: (args.context_shift && !args.no_context_shift && args.n_predict != -2)
             .then(|| kept(&prompt, &tokenizer, args.keep)),
         logprobs: args.logprobs,
+        ..Request::new(&prompt)
     };
     request.check(&context)?;
     let interrupted = interrupt::flag();

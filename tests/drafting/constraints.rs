@@ -62,8 +62,8 @@ fn bound(config: &SamplerConfig, constraint: &Constraint) -> Sampler {
     sampler
 }
 
-fn request(prompt: &[u32]) -> Request<'_> {
-    Request { prompt, max_tokens: Some(150), ignore_eos: false, shift_keep: None, logprobs: 2 }
+fn request(prompt: &[u32]) -> Request {
+    Request { max_tokens: Some(150), logprobs: 2, ..Request::new(prompt) }
 }
 
 type Check = fn(&str) -> bool;

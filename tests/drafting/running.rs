@@ -29,8 +29,8 @@ pub fn encode(text: &str) -> Vec<u32> {
     tokenizer().encode(text, EncodeOptions { add_special: true, parse_special: false })
 }
 
-pub fn request(prompt: &[u32], max_tokens: usize) -> Request<'_> {
-    Request { prompt, max_tokens: Some(max_tokens), ignore_eos: false, shift_keep: None, logprobs: 3 }
+pub fn request(prompt: &[u32], max_tokens: usize) -> Request {
+    Request { max_tokens: Some(max_tokens), logprobs: 3, ..Request::new(prompt) }
 }
 
 /// One thread each, because the tests run beside each other; threads do not change a bit.
@@ -155,8 +155,8 @@ fn once_together(context: Context, make: MakeProposers, kind: SourceKind) -> (us
         .map(|i| {
             let ended = Arc::new(Mutex::new(None));
             let sink = ended.clone();
-            let mut job = Job::new(prompt(i));
-            (job.max_tokens, job.ignore_eos, job.sampler) = (Some(40), true, greedy());
+            let request = Request { max_tokens: Some(40), ignore_eos: true, ..Request::new(&prompt(i)) };
+            let job = Job { sampler: greedy(), ..Job::new(request) };
             let listener = move |event: Event| {
                 if let Event::Ended(done) = event {
                     *sink.lock().unwrap() = Some(done.unwrap());

@@ -20,13 +20,7 @@ fn seeds_give_llama_cpps_texts_with_drafts_and_without() {
     let mut context = context(&model, |c| (c.n_ctx, c.threads) = (256, 1));
     for case in golden("texts") {
         let (prompt, expected) = (ids(&case["prompt"]), ids(&case["tokens"]));
-        let request = Request {
-            prompt: &prompt,
-            max_tokens: Some(expected.len()),
-            ignore_eos: true,
-            shift_keep: None,
-            logprobs: 0,
-        };
+        let request = Request { max_tokens: Some(expected.len()), ignore_eos: true, ..Request::new(&prompt) };
         let mut sampler = Sampler::new(config(&case, &tokenizer)).unwrap();
         let go_on = |_| Ok(ControlFlow::Continue(()));
         let plain = generate(&mut context, &tokenizer, &mut sampler, &request, go_on).unwrap();

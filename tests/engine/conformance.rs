@@ -205,11 +205,9 @@ fn generate_gives_the_reference_text() {
         let tokenizer = Tokenizer::from_gguf(&model.gguf).unwrap();
         let mut sampler = Sampler::new(SamplerConfig::greedy()).unwrap();
         let request = Request {
-            prompt: &want.prompt_ids,
             max_tokens: Some(want.tokens.len()),
             ignore_eos: true,
-            shift_keep: None,
-            logprobs: 0,
+            ..Request::new(&want.prompt_ids)
         };
         let mut context = context(&model, |_| {});
         let got =

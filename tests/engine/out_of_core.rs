@@ -67,13 +67,7 @@ fn decode(context: &mut Context, drafts: bool) -> (Vec<u32>, Report) {
     let gguf = context.model().gguf.clone();
     let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
     let mut sampler = Sampler::new(SamplerConfig { temp: 0.0, ..SamplerConfig::default() }).unwrap();
-    let request = Request {
-        prompt: &[1, 413, 441],
-        max_tokens: Some(24),
-        ignore_eos: true,
-        shift_keep: None,
-        logprobs: 0,
-    };
+    let request = Request { max_tokens: Some(24), ignore_eos: true, ..Request::new(&[1, 413, 441]) };
     if !drafts {
         let made = generate(context, &tokenizer, &mut sampler, &request, |_| Ok(ControlFlow::Continue(())));
         return (made.unwrap().tokens, Report::off("plain"));

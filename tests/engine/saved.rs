@@ -6,7 +6,7 @@ use crate::common::{bits, context, embedded_model, families::families, fixture, 
 use spec_run::{
     Batch, Context, Engine, EngineConfig, Job, Model, RunLayers, Tokenizer,
     context::KvType,
-    engine::{Ended, Event, SavedText},
+    engine::{Ended, Event, Request, SavedText},
     sampler::SamplerConfig,
 };
 
@@ -97,7 +97,8 @@ fn engine(model: &Arc<Model>) -> Engine {
 
 fn job(prompt: Vec<u32>, slot: Option<usize>) -> Job {
     let sampler = SamplerConfig { seed: Some(7), ..SamplerConfig::default() };
-    Job { sampler, max_tokens: Some(20), ignore_eos: true, slot, ..Job::new(prompt) }
+    let request = Request { max_tokens: Some(20), ignore_eos: true, ..Request::new(&prompt) };
+    Job { sampler, slot, ..Job::new(request) }
 }
 
 fn made(engine: &mut Engine, job: Job) -> Ended {
@@ -193,13 +194,13 @@ fn the_chosen_tokens_probability_is_its_own() {
             ControlFlow::Continue(())
         };
         let sampler = SamplerConfig { seed: Some(3), temp: 1.5, top_k: 5, ..SamplerConfig::default() };
-        let few = Job { sampler, logprobs: 1, logprobs_after_sampling: after, ..job(vec![1, 413], None) };
-        let all = Job { logprobs: vocabulary, ..few.clone() };
         let mut engine = engine(&model);
-        engine.submit(few, Box::new(listener.clone())).unwrap();
-        engine.run();
-        engine.submit(all, Box::new(listener)).unwrap();
-        engine.run();
+        for logprobs in [1, vocabulary] {
+            let mut job = Job { sampler: sampler.clone(), ..job(vec![1, 413], None) };
+            (job.request.logprobs, job.request.logprobs_after_sampling) = (logprobs, after);
+            engine.submit(job, Box::new(listener.clone())).unwrap();
+            engine.run();
+        }
         let scores = scores.lock().unwrap();
         let (few, all) = scores.split_at(20);
         assert!(few.iter().any(|(id, score)| score.likely[0].0 != *id), "always the likeliest");

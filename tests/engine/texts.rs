@@ -87,15 +87,9 @@ fn alone(
     if let Some(mask) = &job.mask {
         return under(&mut context, tokenizer, job, mask, &mut sampler);
     }
-    let request = Request {
-        prompt: &job.prompt,
-        max_tokens: job.max_tokens,
-        ignore_eos: job.ignore_eos,
-        shift_keep: None,
-        logprobs: job.logprobs,
-    };
     let made =
-        generate(&mut context, tokenizer, &mut sampler, &request, |_| Ok(ControlFlow::Continue(()))).unwrap();
+        generate(&mut context, tokenizer, &mut sampler, &job.request, |_| Ok(ControlFlow::Continue(())))
+            .unwrap();
     (made.tokens, made.logprobs.iter().map(|score| exact(&score.likely)).collect())
 }
 
@@ -108,17 +102,17 @@ fn under(
     sampler: &mut Sampler,
 ) -> (Vec<u32>, Vec<Vec<(u32, u32)>>) {
     let (mut tokens, mut likely) = (Vec::new(), Vec::new());
-    context.decode(&Batch::prompt(&job.prompt, 0, 0).with_layers(mask.clone())).unwrap();
-    sampler.begin(&job.prompt);
-    while job.max_tokens.is_none_or(|most| tokens.len() < most) {
+    context.decode(&Batch::prompt(&job.request.prompt, 0, 0).with_layers(mask.clone())).unwrap();
+    sampler.begin(&job.request.prompt);
+    while job.request.max_tokens.is_none_or(|most| tokens.len() < most) {
         let token = sampler.sample(context.logits(0));
-        if tokenizer.is_eog(token) && !job.ignore_eos {
+        if tokenizer.is_eog(token) && !job.request.ignore_eos {
             break;
         }
         sampler.accept(token);
         tokens.push(token);
-        if job.logprobs > 0 {
-            likely.push(exact(&top_logprobs(context.logits(0), job.logprobs)));
+        if job.request.logprobs > 0 {
+            likely.push(exact(&top_logprobs(context.logits(0), job.request.logprobs)));
         }
         let pos = context.kv().next_pos(0);
         context.decode(&Batch::prompt(&[token], pos, 0).with_layers(mask.clone())).unwrap();
@@ -168,16 +162,19 @@ fn job(random: &mut Random, model: &Model, adapters: usize) -> Job {
     let n_layer = model.n_layer();
     let scale = |random: &mut Random| [0.0, 0.0, 0.5, -0.75][random.below(4)];
     let loras = (adapters > 0 && !random.chance(3)).then(|| (0..adapters).map(|_| scale(random)).collect());
-    Job {
-        loras,
-        sampler,
+    let request = Request {
         max_tokens: Some(random.below(24)),
         ignore_eos: random.chance(2),
         logprobs: 3 * random.below(2),
+        ..Request::new(&prompt)
+    };
+    Job {
+        loras,
+        sampler,
         scores_from: random.chance(4).then(|| random.below(prompt.len() + 1)),
         mask: random.chance(6).then(|| RunLayers::all(n_layer).skip_mlp(n_layer / 2)),
         drafts: !random.chance(4),
-        ..Job::new(prompt)
+        ..Job::new(request)
     }
 }
 
@@ -244,14 +241,14 @@ fn after_company_a_text_alone_is_drafted_for_a_little_later() {
     let submit = |engine: &mut Engine| {
         let by = Arc::new(Mutex::new(Vec::new()));
         let heard = by.clone();
-        let job = Job { max_tokens: Some(40), ignore_eos: true, ..Job::new(phrase.to_vec()) };
+        let request = Request { max_tokens: Some(40), ignore_eos: true, ..Request::new(&phrase) };
         let listener: Listener = Box::new(move |event| {
             if let Event::Token { token, .. } = event {
                 heard.lock().unwrap().push((token.id, token.drafted_by.is_some()));
             }
             ControlFlow::Continue(())
         });
-        (engine.submit(Job { sampler: SamplerConfig::greedy(), ..job }, listener).unwrap(), by)
+        (engine.submit(Job { sampler: SamplerConfig::greedy(), ..Job::new(request) }, listener).unwrap(), by)
     };
     let early = |by: &Arc<Mutex<Vec<(u32, bool)>>>| by.lock().unwrap()[..4].iter().any(|token| token.1);
     let (_, plain) = submit(&mut engine);
@@ -342,11 +339,11 @@ fn schedules_change_nothing(model: &Arc<Model>, schedules: u64, loras: &[LoraFil
                 assert_eq!(heard.tokens, tokens, "{what}");
                 ended += 1;
             }
-            if job.logprobs > 0 {
+            if job.request.logprobs > 0 {
                 assert!(heard.likely == likely[..n], "log-probabilities of {what}");
             }
             if let Some(from) = job.scores_from.filter(|_| told.generation.stop != Stop::Interrupted) {
-                assert_eq!(told.scored.len(), job.prompt.len() - from.max(1), "{what}");
+                assert_eq!(told.scored.len(), job.request.prompt.len() - from.max(1), "{what}");
             }
             drafted += told.report.drafting.drafted;
             cached += told.cached;
@@ -367,14 +364,14 @@ fn a_prompt_is_scored_as_decoding_it_scores_it() {
     let prompt = common::tokens(40, 3, model.n_vocab());
     let mut context = context(&model, |_| {});
     let rows = common::all_logits(&mut context, &prompt);
+    let request = Request { logprobs: 4, max_tokens: Some(1), ..Request::new(&prompt) };
     for (chunk, from) in [(7, 0usize), (64, 0), (7, 20), (64, 39), (64, 40)] {
         let config = EngineConfig { chunk, ..EngineConfig::default() };
         let mut engine = Engine::new(common::context(&model, |_| {}), tokenizer.clone(), config);
         let heard = Arc::<Mutex<Heard>>::default();
         // The second begins with what the first has left in the cache.
         for cached in [0, from.saturating_sub(1)] {
-            let job =
-                Job { scores_from: Some(from), logprobs: 4, max_tokens: Some(1), ..Job::new(prompt.clone()) };
+            let job = Job { scores_from: Some(from), ..Job::new(request.clone()) };
             engine.submit(job, listener(&heard)).unwrap();
             engine.run();
             assert_eq!(heard.lock().unwrap().ended.as_ref().unwrap().cached, cached);
@@ -396,21 +393,19 @@ fn a_second_turn_evaluates_only_what_is_new() {
     let model = embedded_model();
     let mut engine = engine(&model, 400, EngineConfig::default());
     let first = common::tokens(50, 1, 2000);
-    let job = |prompt: Vec<u32>| Job {
-        sampler: SamplerConfig::greedy(),
-        max_tokens: Some(20),
-        ignore_eos: true,
-        ..Job::new(prompt)
+    let job = |prompt: &[u32]| {
+        let request = Request { max_tokens: Some(20), ignore_eos: true, ..Request::new(prompt) };
+        Job { sampler: SamplerConfig::greedy(), ..Job::new(request) }
     };
-    let ended = engine.session(job(first.clone())).unwrap().finish().unwrap();
+    let ended = engine.session(job(&first)).unwrap().finish().unwrap();
     assert_eq!(ended.cached, 0);
     let mut second = first;
     second.extend(&ended.generation.tokens);
     second.extend([5, 6, 7]);
-    let ended = engine.session(job(second.clone())).unwrap().finish().unwrap();
+    let ended = engine.session(job(&second)).unwrap().finish().unwrap();
     // All but the last token of the answer is in the cache.
     assert_eq!((ended.cached, ended.prompt_tokens), (69, 73));
-    let (tokens, _) = alone(&model, &tokenizer(&model), &job(second), &[]);
+    let (tokens, _) = alone(&model, &tokenizer(&model), &job(&second), &[]);
     assert_eq!(ended.generation.tokens, tokens);
 }
 
@@ -419,10 +414,9 @@ fn a_text_has_the_room_that_it_was_given_and_no_more() {
     let model = embedded_model();
     let config = EngineConfig { tokens_of_text: Some(32), ..EngineConfig::default() };
     let mut engine = engine(&model, 200, config);
-    let job = |n| Job {
-        sampler: SamplerConfig::greedy(),
-        ignore_eos: true,
-        ..Job::new(common::tokens(n, 1, 2000))
+    let job = |n| {
+        let request = Request { ignore_eos: true, ..Request::new(&common::tokens(n, 1, 2000)) };
+        Job { sampler: SamplerConfig::greedy(), ..Job::new(request) }
     };
     let error = engine.session(job(33)).err().expect("it is too long");
     assert!(matches!(error, Error::TooLong { tokens: 33, most: 32 }), "{error}");
@@ -435,12 +429,9 @@ fn a_text_has_the_room_that_it_was_given_and_no_more() {
 fn equal_texts_that_have_too_few_cells_all_come_to_an_end() {
     let model = embedded_model();
     let mut engine = engine(&model, 256, EngineConfig::default());
-    let job = Job {
-        sampler: SamplerConfig { seed: Some(42), ..SamplerConfig::default() },
-        max_tokens: Some(70),
-        ignore_eos: true,
-        ..Job::new(vec![1, 413])
-    };
+    let request = Request { max_tokens: Some(70), ignore_eos: true, ..Request::new(&[1, 413]) };
+    let sampler = SamplerConfig { seed: Some(42), ..SamplerConfig::default() };
+    let job = Job { sampler, ..Job::new(request) };
     let heard: Vec<_> = (0..4).map(|_| Arc::<Mutex<Heard>>::default()).collect();
     for heard in &heard {
         engine.submit(job.clone(), listener(heard)).unwrap();

@@ -67,13 +67,7 @@ fn greedy_text_is_plain_decodings_on_a_gpu_too() {
     for sample in samples() {
         let model = sample.with_a_good_head();
         let text = sample.prompt();
-        let request = Request {
-            prompt: &text[..16],
-            max_tokens: Some(24),
-            ignore_eos: true,
-            shift_keep: None,
-            logprobs: 0,
-        };
+        let request = Request { max_tokens: Some(24), ignore_eos: true, ..Request::new(&text[..16]) };
         let sampler = || Sampler::new(SamplerConfig { temp: 0.0, ..SamplerConfig::default() }).unwrap();
         let layers = model.n_layer();
         let first = UnitSet { embed: false, head: false, ahead: false, ..UnitSet::all(layers) };

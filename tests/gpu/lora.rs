@@ -199,8 +199,7 @@ fn drafts_on_the_gpu_with_adapters_give_the_plain_text() {
     let prompt = &case.family.text()[..16];
     let text = |drafts: bool| {
         let mut context = case.open(|config| config.device = device.parse().unwrap());
-        let request =
-            Request { prompt, max_tokens: Some(16), ignore_eos: true, shift_keep: None, logprobs: 0 };
+        let request = Request { max_tokens: Some(16), ignore_eos: true, ..Request::new(prompt) };
         let greedy = SamplerConfig { temp: 0.0, ..SamplerConfig::default() };
         let mut sampler = Sampler::new(greedy).unwrap();
         if !drafts {

@@ -165,8 +165,7 @@ fn drafts_of_every_format_give_plain_text() {
     let Some(device) = gpu::device("drafts_of_every_format_give_plain_text") else { return };
     let tokenizer = Tokenizer::from_gguf(&embedded::open().unwrap()).unwrap();
     let prompt = [1, 413, 441];
-    let request =
-        Request { prompt: &prompt, max_tokens: Some(24), ignore_eos: true, shift_keep: None, logprobs: 0 };
+    let request = Request { max_tokens: Some(24), ignore_eos: true, ..Request::new(&prompt) };
     let mut accepted = 0;
     for (name, model) in models() {
         let mut context = with_low_planes_in_ram(&device, model, ("plain", Streaming::Never));

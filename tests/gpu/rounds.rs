@@ -39,8 +39,8 @@ fn prompt() -> Vec<u32> {
 }
 
 /// With `logprobs` every row's logits are wanted, without only what the sampler looks at.
-fn request(prompt: &[u32], max_tokens: usize, logprobs: usize) -> Request<'_> {
-    Request { prompt, max_tokens: Some(max_tokens), ignore_eos: false, shift_keep: None, logprobs }
+fn request(prompt: &[u32], max_tokens: usize, logprobs: usize) -> Request {
+    Request { max_tokens: Some(max_tokens), logprobs, ..Request::new(prompt) }
 }
 
 fn plain(context: &mut Context, config: &SamplerConfig, request: &Request) -> Generation {

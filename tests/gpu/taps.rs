@@ -81,13 +81,8 @@ fn what_a_head_drafts_for_a_gpu_is_plain_decodings_text() {
     let Some(device) = gpu::device("what_a_head_drafts_for_a_gpu_is_plain_decodings_text") else { return };
     let tokenizer = Tokenizer::from_gguf(&embedded::open().unwrap()).unwrap();
     let model = load(Path::new(five_layers()));
-    let request = Request {
-        prompt: &[1, 403, 407, 261, 378, 396],
-        max_tokens: Some(30),
-        ignore_eos: true,
-        shift_keep: None,
-        logprobs: 0,
-    };
+    let request =
+        Request { max_tokens: Some(30), ignore_eos: true, ..Request::new(&[1, 403, 407, 261, 378, 396]) };
     for temp in [0.0, 0.8] {
         let config = SamplerConfig { temp, seed: Some(5), ..SamplerConfig::default() };
         let sampler = || Sampler::new(config.clone()).unwrap();

@@ -81,8 +81,7 @@ fn texts_drafted_by_trained_heads_on_a_gpu_are_plain_decodings() {
     // Texts go on whatever they say.
     let tokenizer = Tokenizer::from_gguf(&embedded::open().unwrap()).unwrap();
     let prompt: Vec<u32> = (0..16).map(|i| 3 + i * 7).collect();
-    let request =
-        Request { prompt: &prompt, max_tokens: Some(24), ignore_eos: true, shift_keep: None, logprobs: 0 };
+    let request = Request { max_tokens: Some(24), ignore_eos: true, ..Request::new(&prompt) };
     let sampler = || Sampler::new(SamplerConfig { temp: 0.0, ..SamplerConfig::default() }).unwrap();
     let mut context = gpu::on(&device, &model, |c| c.n_ctx = 128);
     let go_on = |_| Ok(ControlFlow::Continue(()));

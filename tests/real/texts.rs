@@ -8,8 +8,8 @@ use std::{
 
 use crate::{ALL, models, tokenizer};
 use spec_run::{
-    ContextConfig, Engine, EngineConfig, Job, Model, context::Planes, engine::Event, sampler::SamplerConfig,
-    tokenizer::EncodeOptions,
+    ContextConfig, Engine, EngineConfig, Job, Model, Request, context::Planes, engine::Event,
+    sampler::SamplerConfig, tokenizer::EncodeOptions,
 };
 
 const PROMPTS: [&str; 4] = [
@@ -26,7 +26,8 @@ fn jobs(path: &Path, drafts: bool) -> Vec<Job> {
     let job = |prompt: &str, temperature: f32| {
         let sampler = SamplerConfig { temp: temperature, seed: Some(7), ..SamplerConfig::default() };
         let ids = tokenizer.encode(prompt, EncodeOptions::PROMPT);
-        Job { sampler, max_tokens: Some(TOKENS), drafts, ..Job::new(ids) }
+        let request = Request { max_tokens: Some(TOKENS), ..Request::new(&ids) };
+        Job { sampler, drafts, ..Job::new(request) }
     };
     PROMPTS.iter().flat_map(|prompt| [0.0, 0.8].map(|temperature| job(prompt, temperature))).collect()
 }

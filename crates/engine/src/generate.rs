@@ -46,12 +46,12 @@ pub fn speculate(
     request.check(context)?;
     let sources: Vec<_> = speculation.proposers.iter().map(|p| p.info(context)).collect();
     speculation.policy.start(&sources);
-    let spec = TextSpec::of(request, tokenizer, TARGET, DRAFT);
+    let spec = TextSpec::of(request.clone(), tokenizer, TARGET, DRAFT);
     let mut text =
         TextState::new(spec, sampler, Report::new(sources)).drafted_by(speculation.proposers, context);
     let Speculation { proposers, policy, .. } = speculation;
     let mut lane = Lane { text: &mut text, sampler, proposers, policy: &mut **policy };
-    alone::run(context, &mut lane, request.prompt, &mut |_, event| match event {
+    alone::run(context, &mut lane, &mut |_, event| match event {
         Event::Token { token, .. } => on_token(token),
         Event::Begun { .. } | Event::Evaluated(_) | Event::Ended(_) => Ok(ControlFlow::Continue(())),
     })?;

@@ -22,5 +22,5 @@ use spec_run_runtime::{Context, ContextConfig, context, placement};
 use spec_run_text::{Tokenizer, tokenizer};
 
 pub use embed::Embedder;
-pub use engine::{Engine, EngineConfig, Job};
+pub use engine::{Engine, EngineConfig, Job, Request};
 pub use sampler::Sampler;

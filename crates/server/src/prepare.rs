@@ -16,7 +16,7 @@ use crate::{
         written_ends,
     },
     constraint::{self, Grammar, Vocabulary},
-    engine::{Job, TextRule},
+    engine::{Job, Request, TextRule},
     sampler::{Breakers, random_seed},
     tokenizer::EncodeOptions,
 };
@@ -170,21 +170,24 @@ impl Preparer {
         }
         let mask = settings.mask.as_ref().map(|mask| (self.mask)(mask)).transpose();
         let mask = mask.map_err(|e| ApiError::field("mask", e))?;
-        let job = Job {
-            sampler,
+        let request = Request {
             max_tokens: settings.max_tokens,
             ignore_eos: settings.ignore_eos,
             shift_keep: settings.keep.filter(|_| self.shifts),
             // At least one, so that the chosen one is told.
             logprobs: settings.logprobs.map_or(0, |n| n.max(1)),
             logprobs_after_sampling: settings.post_sampling,
+            ..Request::new(&source.tokens)
+        };
+        let job = Job {
+            sampler,
             scores_from: (settings.echo && settings.logprobs.is_some()).then_some(0),
             mask,
             loras: self.adapters.of_request(&settings.loras)?,
             drafts: settings.drafts,
             reuses: settings.reuses,
             slot: settings.slot,
-            ..Job::new(source.tokens.clone())
+            ..Job::new(request)
         };
         let bound = constraint
             .zip(self.vocabulary.as_ref())

@@ -9,7 +9,7 @@ use super::{
     turns::{self, Room},
 };
 use crate::{
-    Job, Result,
+    Job, Request, Result,
     chat::{Answer, AnswerReader, Conversation, Reading, prompt_tokens},
     cli::{
         chat_template, colors, common,
@@ -54,11 +54,11 @@ impl Talk {
         let mut parts: Vec<Ended> = Vec::new();
         let left_out = given.messages;
         let cut = loop {
-            let job = Job {
-                sampler: self.sampler.clone(),
+            let request = Request {
                 max_tokens: self.max_tokens.map(|most| most - said.len()),
-                ..Job::new([&given.tokens[..], &said].concat())
+                ..Request::new(&[&given.tokens[..], &said].concat())
             };
+            let job = Job { sampler: self.sampler.clone(), ..Job::new(request) };
             let bound = self.rule.bound(given.tokens.len(), &said);
             let mut session = self.opened.engine.session_with_rule(job, bound)?;
             if given.turns > self.left_out && parts.is_empty() {

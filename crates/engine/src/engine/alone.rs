@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use super::{
     Lane, OnEvent,
     round::{self, Terms},
-    text::Prompt,
     trial,
 };
 use crate::{Context, Error, Result, speculation::costs::Together};
@@ -17,13 +16,13 @@ const PART: usize = 512;
 const PACKING: Duration = Duration::from_millis(100);
 
 /// Evaluates the prompt and goes on until the text ends.
-pub fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: OnEvent) -> Result<()> {
+pub fn run(context: &mut Context, lane: &mut Lane, hear: OnEvent) -> Result<()> {
     context.remove(lane.text.spec.seq);
     let started = Instant::now();
     trial::prepare(lane);
-    lane.text.prompt = Some(Prompt::new(prompt.to_vec()));
+    let tokens = lane.text.spec.request.prompt.len();
     // What layers leave of a part is looked at before the next.
-    let chunk = if lane.reads_prompts() { PART } else { prompt.len() };
+    let chunk = if lane.reads_prompts() { PART } else { tokens };
     let mut together = Together::default();
     while lane.text.prompt.is_some() && !lane.text.has_ended() {
         let terms = Terms { chunk, drafts: false };
@@ -31,7 +30,7 @@ pub fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: OnEvent
     }
     // With the first token, which comes from the prompt's scores.
     lane.text.out.prefill_seconds = started.elapsed().as_secs_f64() - lane.text.callback_seconds;
-    lane.policy.saw_prompt(prompt.len(), lane.text.out.prefill_seconds);
+    lane.policy.saw_prompt(tokens, lane.text.out.prefill_seconds);
     let started = Instant::now();
     while !lane.text.has_ended() {
         lane.text.out.packing_seconds += pack_more(context)?;

@@ -12,23 +12,13 @@ use crate::{
 /// Names a job of an engine.
 pub type JobId = u64;
 
-/// A text to be made.
+/// A text to be made by an engine, and how the engine is to go about it.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The tokens to go on from; at least one.
-    pub prompt: Vec<u32>,
+    /// The text.
+    pub request: Request,
     /// How tokens are chosen. Without a seed one is drawn, and said at the end.
     pub sampler: SamplerConfig,
-    /// The most tokens to make; `None` goes on until the text or its room ends.
-    pub max_tokens: Option<usize>,
-    /// Go on after an end-of-text token.
-    pub ignore_eos: bool,
-    /// When there is no more room, keep this many tokens of the start, drop half of the rest and go on.
-    pub shift_keep: Option<usize>,
-    /// How many of the likeliest tokens to report at each position.
-    pub logprobs: usize,
-    /// Of what the samplers left to choose from, instead of what the model says.
-    pub logprobs_after_sampling: bool,
     /// Say how likely each token of the prompt is, from this place on. The first of a text has nothing before it: 1 and 0 are
     /// the same.
     pub scores_from: Option<usize>,
@@ -45,33 +35,17 @@ pub struct Job {
 }
 
 impl Job {
-    /// A text without a limit, by the sampler's defaults.
-    pub fn new(prompt: Vec<u32>) -> Self {
+    /// By the sampler's defaults and all of the model.
+    pub fn new(request: Request) -> Self {
         Job {
-            prompt,
+            request,
             sampler: SamplerConfig::default(),
-            max_tokens: None,
-            ignore_eos: false,
-            shift_keep: None,
-            logprobs: 0,
-            logprobs_after_sampling: false,
             scores_from: None,
             mask: None,
             loras: None,
             drafts: true,
             reuses: true,
             slot: None,
-        }
-    }
-
-    /// What of it a text by itself could ask as well.
-    pub(super) fn request(&self) -> Request<'_> {
-        Request {
-            prompt: &self.prompt,
-            max_tokens: self.max_tokens,
-            ignore_eos: self.ignore_eos,
-            shift_keep: self.shift_keep,
-            logprobs: self.logprobs,
         }
     }
 }
@@ -112,8 +86,6 @@ pub(super) struct Running {
     pub proposers: Vec<Box<dyn Proposer>>,
     pub policy: Controller,
     pub listener: Listener,
-    /// The prompt; the text so far is the sampler's history.
-    pub prompt_tokens: usize,
     pub cached: usize,
     pub reuses: bool,
     /// The slot that was asked for.
@@ -157,7 +129,7 @@ impl Running {
             Box::new(Ended {
                 generation,
                 report,
-                prompt_tokens: self.prompt_tokens,
+                prompt_tokens: self.text.spec.request.prompt.len(),
                 cached: self.cached,
                 scored: self.text.scored,
                 shifted: self.text.shifted,

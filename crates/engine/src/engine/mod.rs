@@ -54,7 +54,7 @@ use self::{
     job::Running,
     prefixes::Prefixes,
     round::{Passes, Terms},
-    text::{Prompt, Scored},
+    text::Prompt,
 };
 use crate::{
     Batch, Context, ContextConfig, Error, Model, Result, Sampler, Tokenizer,
@@ -216,18 +216,14 @@ impl Engine {
             sampler.bind(rule);
         }
         let seq = self.sequences();
-        let mut spec = TextSpec::of(&job.request(), &self.tokenizer, seq, seq + 1);
+        let mut spec = TextSpec::of(job.request, &self.tokenizer, seq, seq + 1);
         spec.maker = Maker { mask: job.mask, scales };
         spec.most_cells = self.tokens_of_text();
-        spec.after_sampling = job.logprobs_after_sampling;
         let mut text =
             TextState::new(spec, &sampler, Report::new(sources)).drafted_by(&mut proposers, &self.context);
-        if job.scores_from.is_some() {
-            text.want = crate::scores::Want::Logits;
+        if let Some(from) = job.scores_from {
+            text.score_prompt(from);
         }
-        let prompt_tokens = job.prompt.len();
-        let scored = job.scores_from.map(|from| Scored { from: from.max(1), scores: Vec::new() });
-        text.prompt = Some(Prompt { scored, ..Prompt::new(job.prompt) });
         let id = self.next_job;
         self.next_job += 1;
         self.waiting.push(Running {
@@ -237,7 +233,6 @@ impl Engine {
             proposers,
             policy,
             listener,
-            prompt_tokens,
             cached: 0,
             reuses: job.reuses,
             wanted: job.slot,
@@ -294,21 +289,16 @@ impl Engine {
     }
 
     fn check(&self, job: &Job) -> Result<()> {
-        let (tokens, most) = (job.prompt.len(), self.tokens_of_text());
-        job.request().check_some()?;
+        let (tokens, most) = (job.request.prompt.len(), self.tokens_of_text());
+        job.request.check_some()?;
         if tokens > most {
             return Err(Error::TooLong { tokens, most });
         }
         job.sampler.check_vocabulary(self.context.model().n_vocab())?;
         job.slot.map_or(Ok(()), |slot| self.check_slot(slot))?;
         // Anything else that could be refused of a batch.
-        let last = job.prompt.len() - 1;
-        let mut batch = Batch::new();
+        let mut batch = Batch::prompt(&job.request.prompt, 0, SeqId::MAX);
         batch.run_layers = job.mask.clone();
-        job.prompt
-            .iter()
-            .enumerate()
-            .for_each(|(pos, &token)| batch.push(token, pos as u32, SeqId::MAX, pos == last));
         self.context.check_rows(&batch)
     }
 
@@ -333,12 +323,12 @@ impl Engine {
             job.end(Ok(()));
         }
         for mut job in self.running.extract_if(.., ended) {
-            let TextSpec { seq, draft, maker, .. } = job.text.spec.clone();
+            let TextSpec { seq, draft, ref maker, .. } = job.text.spec;
             self.context.remove(draft);
             let cells = self.context.kv().len(seq);
             match job.evaluated(cells).filter(|_| self.config.keeps_prefixes) {
                 Some(tokens) => {
-                    let dropped = self.prefixes.keep(seq, maker, tokens.to_vec(), job.slot);
+                    let dropped = self.prefixes.keep(seq, maker.clone(), tokens.to_vec(), job.slot);
                     dropped.into_iter().for_each(|seq| self.context.remove(seq));
                 }
                 None => self.context.remove(seq),

@@ -3,19 +3,21 @@
 use super::TokenScore;
 use crate::{Context, Error, Result};
 
-/// What is to be generated.
+/// What text is to be made. It says the same of a text that has a context for itself and of one among others.
 #[derive(Clone, Debug)]
-pub struct Request<'a> {
+pub struct Request {
     /// The tokens to go on from; at least one.
-    pub prompt: &'a [u32],
-    /// The most tokens to make; `None` goes on until the text or the context ends.
+    pub prompt: Vec<u32>,
+    /// The most tokens to make; `None` goes on until the text or its room ends.
     pub max_tokens: Option<usize>,
     /// Go on after an end-of-text token.
     pub ignore_eos: bool,
-    /// When the context is full, keep this many tokens of its start, drop half of the rest and go on.
+    /// When there is no more room, keep this many tokens of the start, drop half of the rest and go on.
     pub shift_keep: Option<usize>,
     /// How many of the likeliest tokens to report at each position.
     pub logprobs: usize,
+    /// Of what the samplers left to choose from, instead of what the model says.
+    pub logprobs_after_sampling: bool,
 }
 
 /// Why generation ended.
@@ -52,7 +54,19 @@ pub struct Generation {
     pub stop: Stop,
 }
 
-impl Request<'_> {
+impl Request {
+    /// A text without a limit.
+    pub fn new(prompt: &[u32]) -> Self {
+        Request {
+            prompt: prompt.to_vec(),
+            max_tokens: None,
+            ignore_eos: false,
+            shift_keep: None,
+            logprobs: 0,
+            logprobs_after_sampling: false,
+        }
+    }
+
     /// Whether the prompt can be evaluated in this context.
     pub fn check(&self, context: &Context) -> Result<()> {
         let (n, n_ctx) = (self.prompt.len(), context.kv().capacity());
@@ -68,9 +82,9 @@ impl Request<'_> {
 
     /// There has to be a token to go on from.
     pub fn check_some(&self) -> Result<()> {
-        match self.prompt {
-            [] => Err(Error::Input("the prompt has no tokens: give some text with `prompt`".into())),
-            [..] => Ok(()),
+        match self.prompt.is_empty() {
+            true => Err(Error::Input("the prompt has no tokens: give some text with `prompt`".into())),
+            false => Ok(()),
         }
     }
 }

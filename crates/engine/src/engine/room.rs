@@ -11,7 +11,7 @@ impl TextState {
         if kv.len(self.spec.seq) + 1 < self.spec.most_cells && !(is_alone && kv.room() == 0) {
             return Ok(());
         }
-        let shifted = match self.spec.shift_keep {
+        let shifted = match self.spec.request.shift_keep {
             Some(keep) => shift(context, self.spec.seq, keep)?,
             None => false,
         };

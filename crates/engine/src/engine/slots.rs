@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use super::{Engine, Job, JobId, Maker, Running, SavedCells, SavedText};
+use super::{Engine, Job, JobId, Maker, Request, Running, SavedCells, SavedText};
 use crate::{Error, Result};
 
 /// What a slot is at.
@@ -54,7 +54,8 @@ impl Engine {
             self.erase_slot(slot)?;
             return Ok(0);
         }
-        let job = Job { max_tokens: Some(0), slot: Some(slot), ..Job::new(tokens) };
+        let request = Request { max_tokens: Some(0), ..Request::new(&tokens) };
+        let job = Job { slot: Some(slot), ..Job::new(request) };
         self.check(&job)?;
         let Some(cells) = cells else {
             self.erase_slot(slot)?;
@@ -72,7 +73,7 @@ impl Engine {
         let seq = self.sequences();
         self.context.adapt(seq, None)?;
         self.context.load(seq, count, &cells.bytes)?;
-        let dropped = self.prefixes.keep(seq, Maker::default(), job.prompt, slot);
+        let dropped = self.prefixes.keep(seq, Maker::default(), job.request.prompt, slot);
         dropped.into_iter().for_each(|seq| self.context.remove(seq));
         Ok(count)
     }
@@ -91,7 +92,7 @@ impl Engine {
             Some(job) => SlotStatus {
                 job: Some(job.id),
                 drafts: !job.proposers.is_empty(),
-                prompt: job.prompt_tokens,
+                prompt: job.text.spec.request.prompt.len(),
                 cached: self.context.kv().len(job.text.spec.seq),
                 made: job.text.out.tokens.len(),
                 left: job.text.left(),

@@ -32,8 +32,8 @@ pub struct Maker {
 }
 
 /// What a text is to be, and where.
-#[derive(Clone)]
 pub struct TextSpec {
+    pub request: Request,
     pub maker: Maker,
     /// The most tokens in the cache.
     pub most_cells: usize,
@@ -42,21 +42,13 @@ pub struct TextSpec {
     pub draft: SeqId,
     /// Tokens that end it, ascending.
     pub ends: Arc<[u32]>,
-    pub max_tokens: Option<usize>,
-    pub shift_keep: Option<usize>,
-    pub logprobs: usize,
-    /// Of what the samplers left, instead of what the model says.
-    pub after_sampling: bool,
 }
 
 impl TextSpec {
-    pub fn of(request: &Request, tokenizer: &Tokenizer, seq: SeqId, draft: SeqId) -> Self {
-        let Request { max_tokens, ignore_eos, shift_keep, logprobs, .. } = *request;
-        let ends = if ignore_eos { Arc::default() } else { tokenizer.ends() };
-        let most_cells = usize::MAX;
-        let after_sampling = false;
-        let maker = Maker::default();
-        TextSpec { maker, most_cells, seq, draft, ends, max_tokens, shift_keep, logprobs, after_sampling }
+    /// By all of the model, in as many cells as there are.
+    pub fn of(request: Request, tokenizer: &Tokenizer, seq: SeqId, draft: SeqId) -> Self {
+        let ends = if request.ignore_eos { Arc::default() } else { tokenizer.ends() };
+        TextSpec { request, maker: Maker::default(), most_cells: usize::MAX, seq, draft, ends }
     }
 
     pub fn is_end(&self, token: u32) -> bool {
@@ -148,7 +140,7 @@ pub struct TextState {
 
 impl TextState {
     pub fn new(spec: TextSpec, sampler: &Sampler, report: Report) -> Self {
-        let want = if spec.logprobs > 0 { Want::Logits } else { sampler.want() };
+        let want = if spec.request.logprobs > 0 { Want::Logits } else { sampler.want() };
         TextState {
             out: Generation {
                 tokens: Vec::new(),
@@ -160,9 +152,9 @@ impl TextState {
                 steps: 0,
                 stop: Stop::MaxTokens,
             },
-            stop: (spec.max_tokens == Some(0)).then_some(Stop::MaxTokens),
+            stop: (spec.request.max_tokens == Some(0)).then_some(Stop::MaxTokens),
             fault: None,
-            prompt: None,
+            prompt: Some(Prompt::new(spec.request.prompt.clone())),
             gained: 0,
             before: 0,
             scored: Vec::new(),
@@ -200,6 +192,14 @@ impl TextState {
         self
     }
 
+    /// Says how likely the prompt's tokens are, from this place on.
+    pub fn score_prompt(&mut self, from: usize) {
+        self.want = Want::Logits;
+        if let Some(prompt) = &mut self.prompt {
+            prompt.scored = Some(Scored { from: from.max(1), scores: Vec::new() });
+        }
+    }
+
     /// The layer behind which full passes keep rows, if they do.
     pub fn keeps(&self, context: &Context) -> Option<usize> {
         self.unseen.as_ref().map(|_| context.model().n_layer())
@@ -220,7 +220,7 @@ impl TextState {
 
     /// How many more tokens may come; `None` without a limit.
     pub fn left(&self) -> Option<usize> {
-        Some(self.spec.max_tokens?.saturating_sub(self.out.tokens.len()))
+        Some(self.spec.request.max_tokens?.saturating_sub(self.out.tokens.len()))
     }
 
     /// How many tokens may be drafted, for all that the text itself says.
@@ -275,11 +275,12 @@ impl Lane<'_> {
     /// A token that is certain, with what it was chosen from.
     fn add(&mut self, token: Token, scores: Scores, who: usize, hear: OnEvent) -> Result<ControlFlow<Stop>> {
         let TextState { spec, out, first_token, callback_seconds, .. } = &mut *self.text;
-        let scored = match (spec.logprobs, scores) {
-            (1.., scores) if spec.after_sampling => {
-                Some(left(&self.sampler.distribution(scores), token.id, spec.logprobs))
+        let Request { logprobs, logprobs_after_sampling, .. } = spec.request;
+        let scored = match (logprobs, scores) {
+            (1.., scores) if logprobs_after_sampling => {
+                Some(left(&self.sampler.distribution(scores), token.id, logprobs))
             }
-            (1.., Scores::All(logits)) => Some(score(logits, token.id, spec.logprobs)),
+            (1.., Scores::All(logits)) => Some(score(logits, token.id, logprobs)),
             (0, _) | (_, Scores::Top(_)) => None,
         };
         if spec.is_end(token.id) {
@@ -322,7 +323,7 @@ impl Lane<'_> {
             let end = part.begin + part.rows.len();
             let next = part.begin.max(scored.from - 1) + 1..prompt.tokens.len().min(end + 1);
             for (place, &token) in prompt.tokens.get(next).unwrap_or_default().iter().enumerate() {
-                scored.scores.push(score(context.logits(*row + place), token, spec.logprobs));
+                scored.scores.push(score(context.logits(*row + place), token, spec.request.logprobs));
             }
             let asked = part.rows.iter().filter(|row| row.logits).count();
             *row += asked.saturating_sub(1);

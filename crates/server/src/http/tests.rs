@@ -53,11 +53,11 @@ struct Fake {
 impl Answers for Arc<Fake> {
     fn submit(&self, job: Job, _: TextRule, mut listener: Listener) -> crate::Result<JobId> {
         let (tokens, chunk, pause, left) = (self.tokens.clone(), self.chunk, self.pause, self.left.clone());
-        let prompt_tokens = job.prompt.len();
+        let prompt_tokens = job.request.prompt.len();
         self.jobs.lock().unwrap().push(job.clone());
         std::thread::sleep(self.pass);
         std::thread::spawn(move || {
-            let most = job.max_tokens.unwrap_or(usize::MAX);
+            let most = job.request.max_tokens.unwrap_or(usize::MAX);
             let said: Vec<u32> = tokens.into_iter().take(most).collect();
             let _ = listener(Event::Begun { cached: 1, slot: 1 });
             for done in (1..prompt_tokens).step_by(chunk) {
@@ -66,8 +66,8 @@ impl Answers for Arc<Fake> {
             for &id in &said {
                 std::thread::sleep(pause);
                 // The token that was chosen is not among the likeliest.
-                let likely = (0..job.logprobs as u32).map(|n| (n, -1.0 - n as f32)).collect();
-                let score = (job.logprobs > 0).then_some(TokenScore { logprob: -7.0, likely });
+                let likely = (0..job.request.logprobs as u32).map(|n| (n, -1.0 - n as f32)).collect();
+                let score = (job.request.logprobs > 0).then_some(TokenScore { logprob: -7.0, likely });
                 if listener(Event::Token { token: Token { id, drafted_by: None }, score }).is_break() {
                     left.fetch_add(1, Ordering::Relaxed);
                     return;
@@ -78,7 +78,8 @@ impl Answers for Arc<Fake> {
                 tokens: said,
                 logprobs: Vec::new(),
                 // The engine came to the end, whether somebody waits for it or not.
-                end: (job.logprobs > 0).then_some((2, TokenScore { logprob: -9.0, likely: Vec::new() })),
+                end: (job.request.logprobs > 0)
+                    .then_some((2, TokenScore { logprob: -9.0, likely: Vec::new() })),
                 prefill_seconds: 0.0,
                 decode_seconds: 0.0,
                 packing_seconds: 0.0,

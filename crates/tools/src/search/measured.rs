@@ -158,13 +158,7 @@ fn generate(
         .map(|(m, _)| Box::new(MaskProposer::new(&m.name, m.candidate.mask())) as Box<dyn Proposer>)
         .collect();
     let mut policy = Fixed { max: draft.map_or(0, |(_, len)| len), ..Fixed::default() };
-    let request = Request {
-        prompt,
-        max_tokens: Some(TOKENS_A_PROMPT),
-        ignore_eos: false,
-        shift_keep: None,
-        logprobs: 0,
-    };
+    let request = Request { max_tokens: Some(TOKENS_A_PROMPT), ..Request::new(prompt) };
     let mut sampler = Sampler::new(SamplerConfig::greedy())?;
     let mut speculation = Speculation { proposers: &mut proposers, policy: &mut policy };
     let (made, report) = speculate(context, tokenizer, &mut sampler, &request, &mut speculation, |_| {

@@ -18,7 +18,7 @@ fn progress_is_told_part_by_part() {
         .map(|event| serde_json::from_str(event).unwrap())
         .filter(|event: &Value| event.get("prompt_progress").is_some())
         .collect();
-    let total = server.fake.jobs.lock().unwrap()[0].prompt.len() as u64;
+    let total = server.fake.jobs.lock().unwrap()[0].request.prompt.len() as u64;
     let processed: Vec<u64> =
         told.iter().map(|event| event["prompt_progress"]["processed"].as_u64().unwrap()).collect();
     assert_eq!(processed[..2], [1, 5]);
@@ -48,7 +48,8 @@ fn no_message_at_all_is_answered() {
         let reply = server.post(path, asked.clone());
         assert_eq!(reply.status, 200, "{path}: {}", reply.body);
     }
-    let prompts: Vec<_> = server.fake.jobs.lock().unwrap().iter().map(|job| job.prompt.clone()).collect();
+    let prompts: Vec<_> =
+        server.fake.jobs.lock().unwrap().iter().map(|job| job.request.prompt.clone()).collect();
     assert!(prompts.len() == 4 && prompts.iter().all(|prompt| *prompt == prompts[0]), "{prompts:?}");
 }
 
