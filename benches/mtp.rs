@@ -16,11 +16,11 @@ use std::{ops::ControlFlow, path::Path, process::ExitCode, sync::Arc, time::Inst
 use common::{Flags, greedy, request};
 use spec_run::{
     Batch, Context, ContextConfig, Error, Gguf, Model, Result, Tokenizer,
-    batch::{Ahead, Row},
+    batch::{Mtp, Row},
     generate::{Speculation, generate, speculate},
     rng::Rng,
     scores::Want,
-    speculation::{AheadProposer, Fixed, Passes, Proposer, SourceInfo, Supply},
+    speculation::{Fixed, MtpProposer, Passes, Proposer, SourceInfo, Supply},
 };
 
 const RATES: [f64; 3] = [0.5, 0.7, 0.9];
@@ -45,7 +45,7 @@ struct ByHand {
 
 impl Proposer for ByHand {
     fn info(&self, context: &Context) -> SourceInfo {
-        AheadProposer.info(context)
+        MtpProposer.info(context)
     }
 
     fn supply(&mut self, _: &[u32]) -> Supply {
@@ -53,7 +53,7 @@ impl Proposer for ByHand {
     }
 
     fn passes(&self) -> Option<Passes<'_>> {
-        Some(Passes::Ahead)
+        Some(Passes::Mtp)
     }
 
     fn overrule(&mut self, text: &[u32], chosen: u32) -> u32 {
@@ -69,9 +69,9 @@ fn run(path: &Path, draft: usize, tokens: usize, rounds: usize) -> Result<()> {
     let gguf = Arc::new(Gguf::open(path)?);
     let tokenizer = Tokenizer::from_gguf(&gguf)?;
     let model = Arc::new(Model::load(gguf)?);
-    let config = ContextConfig { n_ctx: 1024, ahead: true, shortlists: false, ..ContextConfig::default() };
+    let config = ContextConfig { n_ctx: 1024, mtp: true, shortlists: false, ..ContextConfig::default() };
     let mut context = Context::new(model.clone(), &config)?;
-    if !context.predicts_ahead() {
+    if !context.has_mtp() {
         return Err(Error::Input(format!("{} has no head for one token more", model.name)));
     }
     println!(
@@ -188,8 +188,8 @@ impl Times {
                     seq: 1,
                     logits: i == extra,
                 };
-                let ahead = Some(Ahead { before: before.repeat(extra + 1), after_itself: false });
-                let batch = Batch { rows: (0..=extra).map(row).collect(), ahead, ..Batch::new() };
+                let mtp = Some(Mtp { before: before.repeat(extra + 1), after_itself: false });
+                let batch = Batch { rows: (0..=extra).map(row).collect(), mtp, ..Batch::new() };
                 let started = Instant::now();
                 context.decode_for(&batch, Want::Top(1))?;
                 times.push(started.elapsed().as_secs_f64());

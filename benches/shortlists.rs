@@ -12,7 +12,7 @@ use common::Flags;
 use spec_run::speculation::frequent::{Frequent, ONE_OF};
 use spec_run::{
     Batch, Context, ContextConfig, Error, Gguf, Model, Result, RunLayers, Tokenizer,
-    batch::{Ahead, Row},
+    batch::{Mtp, Row},
     scores::Want,
     shortlist::Shortlist,
     tokenizer::EncodeOptions,
@@ -68,7 +68,7 @@ fn count(vocab: &Path, text: &Path) -> Result<()> {
 /// A draft of half of the layers, and one of the head for one token more, with each list and without.
 fn time(path: &Path, rounds: usize) -> Result<()> {
     let model = Arc::new(Model::load(Arc::new(Gguf::open(path)?))?);
-    let config = ContextConfig { n_ctx: 512, ahead: true, ..ContextConfig::default() };
+    let config = ContextConfig { n_ctx: 512, mtp: true, ..ContextConfig::default() };
     let mut context = Context::new(model.clone(), &config)?;
     let (n_layer, n_vocab) = (model.n_layer(), model.n_vocab());
     println!(
@@ -83,10 +83,10 @@ fn time(path: &Path, rounds: usize) -> Result<()> {
     let row = Row { token: 5, pos: prompt.len() as u32, seq: 1, logits: true };
     let half =
         Batch { rows: vec![row], run_layers: Some(RunLayers::exit(n_layer, n_layer / 2)), ..Batch::new() };
-    let ahead = Some(Ahead { before, after_itself: false });
-    let ahead = Batch { rows: vec![row], ahead, ..Batch::new() };
+    let mtp = Some(Mtp { before, after_itself: false });
+    let mtp = Batch { rows: vec![row], mtp, ..Batch::new() };
     let plain = Batch { rows: vec![row], ..Batch::new() };
-    let drafts = [("half of the layers", Some(half)), ("MTP", context.predicts_ahead().then_some(ahead))];
+    let drafts = [("half of the layers", Some(half)), ("MTP", context.has_mtp().then_some(mtp))];
     for (name, draft) in drafts.into_iter().filter_map(|(name, draft)| Some((name, draft?))) {
         // Plain steps, drafts with the whole vocabulary, then with the lists.
         let listed = ONE_OF.map(|one_of| Some(Arc::new(Shortlist::first(n_vocab, n_vocab / one_of))));

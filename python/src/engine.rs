@@ -63,7 +63,7 @@ impl Engine {
         let Model { model: opened, tokenizer } = model.get();
         let mut config = config::config(opened, settings)?;
         config.sequences = config.sequences.max(texts + 1);
-        config.ahead = drafts && opened.predicts_ahead();
+        config.mtp = drafts && opened.has_mtp();
         for (_, mask) in masks.iter().flatten() {
             let mask = layers::fits(&mask.0, opened.n_layer())?;
             config.extra_slots = config.extra_slots.max(mask.extra_repetitions());

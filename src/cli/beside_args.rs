@@ -61,13 +61,13 @@ pub enum Masks {
     One(Box<NamedMask>),
     Several(Over),
     /// The head for one token more.
-    Ahead,
+    Mtp,
 }
 
 impl Masks {
     pub fn all(&self) -> Vec<&RunLayers> {
         match self {
-            Masks::None | Masks::Ahead => Vec::new(),
+            Masks::None | Masks::Mtp => Vec::new(),
             Masks::One(one) => vec![&one.mask],
             Masks::Several(over) => over.masks.iter().map(|(_, mask)| mask).collect(),
         }
@@ -77,7 +77,7 @@ impl Masks {
     pub fn spelled(&self) -> String {
         match self {
             Masks::None => String::new(),
-            Masks::Ahead => "mtp".into(),
+            Masks::Mtp => "mtp".into(),
             Masks::One(one) => one.mask.to_string(),
             Masks::Several(over) => over.spelled(),
         }
@@ -112,8 +112,8 @@ impl ComparisonArgs {
     pub fn read(&self, model: &Model) -> Result<Masks> {
         let n_layer = model.plan.dims.n_layer;
         if self.draft.is_some() {
-            return match model.predicts_ahead() {
-                true => Ok(Masks::Ahead),
+            return match model.has_mtp() {
+                true => Ok(Masks::Mtp),
                 false => Err(draft_args::no_head(model)),
             };
         }

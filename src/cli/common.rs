@@ -150,7 +150,7 @@ pub fn load_any(gguf: &Arc<Gguf>, rope: &RopeArgs) -> Result<(Tokenizer, Arc<Mod
             ),
         ));
     }
-    if model.n_further > 0 && !model.predicts_ahead() {
+    if model.n_further > 0 && !model.has_mtp() {
         let s = if model.n_further == 1 { "" } else { "s" };
         detail!("left out: {} tensor{s} of heads that predict further tokens", model.n_further);
     }

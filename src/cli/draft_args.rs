@@ -151,7 +151,7 @@ impl Sources {
     pub fn complete(&mut self, context: &Context) -> Result<()> {
         let drafters = &mut self.drafters;
         drafters.masks.iter().for_each(|p| warn_of_coarse(context, p.layers()));
-        if drafters.mtp && !context.predicts_ahead() {
+        if drafters.mtp && !context.has_mtp() {
             detail!(
                 "the model's head for one token more is left out: it runs where all of the model is, and that is divided here"
             );
@@ -200,7 +200,7 @@ impl Sources {
         // K/V slots beyond the model's own.
         config.extra_slots =
             self.drafters.masks.iter().map(|p| p.layers().extra_repetitions()).max().unwrap_or(0);
-        config.ahead = self.drafters.mtp;
+        config.mtp = self.drafters.mtp;
         config.shortlists = !self.whole_vocabulary;
         config.placement.draft = self.drafters.masks.first().map(|mask| mask.layers().clone());
         if learned.is_off() && !context.device.names_cache() {
@@ -353,7 +353,7 @@ impl DraftArgs {
         // Somebody who fixes the numbers for a mask wants to see that mask. Else these may also guess for its steps.
         let guides = auto && !((named || self.model.is_given()) && self.fixed().is_some());
         let ngram = self.has(DraftKind::Ngram) || guides;
-        if self.has(DraftKind::Mtp) && !model.predicts_ahead() {
+        if self.has(DraftKind::Mtp) && !model.has_mtp() {
             return Err(no_head(model));
         }
         if self.has(DraftKind::Model) && !self.model.is_given() {
@@ -366,7 +366,7 @@ impl DraftArgs {
             None if guides => beside().map(|file| (file, false)),
             None => None,
         };
-        let mtp = self.has(DraftKind::Mtp) || (auto && !named && model.predicts_ahead());
+        let mtp = self.has(DraftKind::Mtp) || (auto && !named && model.has_mtp());
         let whole_vocabulary = self.no_shortlist;
         let forced = None;
         let drafters = Drafters { ngram, head: None, model: None, trained: None, mtp, exits, masks };

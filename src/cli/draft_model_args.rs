@@ -70,7 +70,7 @@ impl DraftModelArgs {
         let gguf = Arc::new(Gguf::open(&path)?);
         if Model::is_head(&gguf)? {
             let open = |head: &Arc<Model>| {
-                let config = ContextConfig { ahead: true, ..self.config(context, head, beside)? };
+                let config = ContextConfig { mtp: true, ..self.config(context, head, beside)? };
                 opened(head, &config)
             };
             drafters.trained = Some(TrainedSource::open(&gguf, model, open)?);

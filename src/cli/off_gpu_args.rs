@@ -72,7 +72,7 @@ impl OffGpuArgs {
         }
         let mut off = UnitSet::of(n_layer, |unit| match unit {
             Unit::Experts(layer) => self.cpu_moe || layer < first,
-            Unit::Embed | Unit::Attn(_) | Unit::Mlp(_) | Unit::Head | Unit::Ahead => false,
+            Unit::Embed | Unit::Attn(_) | Unit::Mlp(_) | Unit::Head | Unit::Mtp => false,
         });
         for pattern in patterns {
             let mut finds_any = false;
@@ -136,7 +136,7 @@ mod tests {
             ("exps=CUDA0", "`CUDA0`: only CPU can be named"),
             ("exps=", "``: only CPU can be named"),
             ("(exps=CPU", "unclosed group"),
-            ("a(?!b)=CPU", "look-ahead"),
+            ("a(?!b)=CPU", "look-mtp"),
             ("(a{1000}){1000}=CPU", "size limit"),
         ] {
             let error = parse_patterns(bad).unwrap_err();

@@ -140,7 +140,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
         bos,
         draft: match &masks {
             Masks::One(one) => Some(Draft::Mask(one.mask.clone())),
-            Masks::Ahead => Some(Draft::Ahead),
+            Masks::Mtp => Some(Draft::Mtp),
             Masks::None | Masks::Several(_) => None,
         },
         max_chunks: args.chunks,
@@ -148,13 +148,13 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     let chunks = count_chunks(tokens.len(), &settings)?;
     let mut config = args.context.config(&model)?;
     (config.n_ctx, config.extra_slots) = match &masks {
-        Masks::None | Masks::Ahead => (settings.cells() as u32, 0),
+        Masks::None | Masks::Mtp => (settings.cells() as u32, 0),
         Masks::One(one) => (settings.cells() as u32, one.mask.extra_repetitions()),
         Masks::Several(over) => (config.n_ctx, over.extra_slots()),
     };
     match &masks {
         Masks::None => {}
-        Masks::Ahead => config.ahead = true,
+        Masks::Mtp => config.mtp = true,
         // The model without a mask and with it, side by side.
         Masks::One(_) => config.sequences = 2,
         Masks::Several(_) => sweep::make_room(&mut config, n_ctx),
@@ -235,7 +235,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
             layers: Some(one.mask.to_string()),
             cost: context.mask_cost(&one.mask),
         }),
-        Masks::Ahead => Some(Scored { name: "mtp", layers: None, cost: context.ahead_cost() }),
+        Masks::Mtp => Some(Scored { name: "mtp", layers: None, cost: context.mtp_cost() }),
         Masks::None | Masks::Several(_) => None,
     };
     if !args.json {

@@ -186,7 +186,7 @@ fn parse(source: &str, bytes: &[u8], model: &ModelId, with_experts: &[bool]) -> 
         }
     }
     // What predicts one token more is where all of the model is, if that is one place.
-    held.ahead = held.head;
+    held.mtp = held.head;
     let layers = (0..n_layer).flat_map(|l| [Unit::Attn(l), Unit::Mlp(l), Unit::Experts(l)]);
     match layers.chain([Unit::Embed, Unit::Head]).find(|&unit| !seen.holds(unit)) {
         Some(unit) => Err(wrong(source, format!("{unit} is nowhere"))),
@@ -233,7 +233,7 @@ mod tests {
             mlp: vec![false, false, true],
             experts: vec![false, false, true],
             head: true,
-            ahead: true,
+            mtp: true,
         };
         assert_eq!(parsed(&plan()).unwrap(), held);
         // Of another tool, or an older one.

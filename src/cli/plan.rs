@@ -132,7 +132,7 @@ fn places(placement: &Placement) -> Vec<Value> {
                 "experts": layers(Unit::Experts),
                 "low_planes_in_ram": {"attention": of_apart(Unit::Attn, &apart.attn), "mlp": of_apart(Unit::Mlp, &apart.mlp)},
                 "head": here().any(|part| part.unit == Unit::Head),
-                "head_for_one_more": here().any(|part| part.unit == Unit::Ahead),
+                "head_for_one_more": here().any(|part| part.unit == Unit::Mtp),
             })
         })
         .collect()

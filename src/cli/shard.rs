@@ -102,8 +102,8 @@ pub fn run(job: Job, context: &mut Context, tokens: &[u32], settings: &Perplexit
 fn entries(masks: &Masks, context: &Context) -> Vec<Entry> {
     match masks {
         Masks::None => Vec::new(),
-        Masks::Ahead => {
-            vec![Entry { label: vec!["mtp".into()], layers: None, cost: Some(context.ahead_cost()) }]
+        Masks::Mtp => {
+            vec![Entry { label: vec!["mtp".into()], layers: None, cost: Some(context.mtp_cost()) }]
         }
         Masks::One(one) => vec![Entry::new(vec![one.name.clone().into()], &one.mask, context)],
         Masks::Several(over) => over.entries(context),

@@ -3,12 +3,12 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod ahead;
 #[cfg(feature = "constraints")]
 mod constraints;
 mod controller;
 mod costs_measure;
 mod draft_model;
+mod mtp;
 
 mod far_weights;
 #[cfg(feature = "fit")]

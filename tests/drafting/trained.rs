@@ -53,7 +53,7 @@ fn source(name: &str, n_ctx: u32) -> TrainedSource {
 
 fn opened(gguf: &Gguf, of: &Model, n_ctx: u32) -> Result<TrainedSource, Error> {
     TrainedSource::open(gguf, of, |head| {
-        let mut config = ContextConfig { n_ctx, threads: 1, ahead: true, ..ContextConfig::default() };
+        let mut config = ContextConfig { n_ctx, threads: 1, mtp: true, ..ContextConfig::default() };
         f32_cache(&mut config);
         Context::new(head.clone(), &config)
     })

@@ -5,7 +5,6 @@ mod common;
 #[path = "../weights/mod.rs"]
 mod weights;
 
-mod ahead;
 mod architectures;
 mod conformance;
 mod embeddings;
@@ -15,6 +14,7 @@ mod kernel_parity;
 mod kv;
 mod lora;
 mod masks;
+mod mtp;
 mod nvfp4;
 mod out_of_core;
 mod packed_parity;

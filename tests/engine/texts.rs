@@ -19,7 +19,7 @@ use spec_run::{
     sampler::{SamplerConfig, top_logprobs},
     scores::log_sum_exp,
     speculation::{
-        AheadProposer, Controller, Costs, MaskProposer, Memory, NgramProposer, Proposer, Ready, SourceInfo,
+        Controller, Costs, MaskProposer, Memory, MtpProposer, NgramProposer, Proposer, Ready, SourceInfo,
         SourceKind, Supply,
     },
 };
@@ -121,11 +121,11 @@ fn under(
 }
 
 /// The head for one token more in the place of the early exit, where there is one.
-fn sources(n_layer: usize, predicts_ahead: bool) -> Vec<Box<dyn Proposer>> {
+fn sources(n_layer: usize, has_mtp: bool) -> Vec<Box<dyn Proposer>> {
     vec![
         Box::new(NgramProposer::new(1, 6)),
-        match predicts_ahead {
-            true => Box::new(AheadProposer),
+        match has_mtp {
+            true => Box::new(MtpProposer),
             false => Box::new(MaskProposer::exit(n_layer, n_layer * 3 / 4)),
         },
         Box::new(MaskProposer::new("all", RunLayers::all(n_layer))),
@@ -138,14 +138,14 @@ fn engine(model: &Arc<Model>, n_ctx: u32, config: EngineConfig) -> Engine {
 }
 
 fn engine_in(context: Context, model: &Arc<Model>, config: EngineConfig) -> Engine {
-    let (n_layer, ahead) = (model.n_layer(), context.predicts_ahead());
-    let infos: Vec<_> = sources(n_layer, ahead).iter().map(|p| p.info(&context)).collect();
+    let (n_layer, mtp) = (model.n_layer(), context.has_mtp());
+    let infos: Vec<_> = sources(n_layer, mtp).iter().map(|p| p.info(&context)).collect();
     // Steps that seem to cost next to nothing, so that much is drafted.
     let costs = Costs::guess_of(&[0.0, 0.01, 0.01], 0.9).with_prefixes(&infos);
     let mut controller = Controller::new(costs, Memory::new());
     spec_run::speculation::Policy::start(&mut controller, &infos);
     Engine::new(context, tokenizer(model), config)
-        .drafting(Box::new(move || sources(n_layer, ahead)), controller)
+        .drafting(Box::new(move || sources(n_layer, mtp)), controller)
 }
 
 fn job(random: &mut Random, model: &Model, adapters: usize) -> Job {
@@ -306,7 +306,7 @@ fn schedules_change_nothing(model: &Arc<Model>, schedules: u64, loras: &[LoraFil
         // Sometimes fewer states than texts want.
         let sequences = if random.chance(2) { 1 } else { config.texts };
         let room = context(model, |c| {
-            (c.n_ctx, c.sequences, c.ahead) = (n_ctx, sequences, true);
+            (c.n_ctx, c.sequences, c.mtp) = (n_ctx, sequences, true);
             c.loras = loras.to_vec();
         });
         let mut engine = engine_in(room, model, config);

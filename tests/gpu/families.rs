@@ -122,7 +122,7 @@ fn every_architecture_can_be_divided() {
                     mlp,
                     experts: attn.clone(),
                     head: attn[0],
-                    ahead: attn[0],
+                    mtp: attn[0],
                     attn,
                 });
             });

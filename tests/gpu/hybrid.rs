@@ -35,7 +35,7 @@ fn hybrid_runs_give_the_same_logits() {
             Unit::Embed => embed,
             Unit::Attn(l) => attn[l],
             Unit::Mlp(l) | Unit::Experts(l) => mlp[l],
-            Unit::Head | Unit::Ahead => head,
+            Unit::Head | Unit::Mtp => head,
         })
     };
     let patterns = [

@@ -3,9 +3,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod ahead;
 mod cli;
 mod embeddings;
+mod mtp;
 
 mod families;
 mod hybrid;

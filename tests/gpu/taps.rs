@@ -20,7 +20,7 @@ use crate::{
 
 /// All of the model on the GPU, and its first layers alone.
 fn places(layers: usize) -> [Option<UnitSet>; 2] {
-    [None, Some(UnitSet { head: false, ahead: false, ..UnitSet::all(layers) })]
+    [None, Some(UnitSet { head: false, mtp: false, ..UnitSet::all(layers) })]
 }
 
 /// Logits and taps of each row.

@@ -24,7 +24,7 @@ fn source(name: &str, device: Option<&str>) -> TrainedSource {
     let model = load(Path::new(five_layers()));
     let open = |head: &_| {
         let edit = |c: &mut spec_run::ContextConfig| {
-            (c.n_ctx, c.ahead) = (128, true);
+            (c.n_ctx, c.mtp) = (128, true);
             f32_cache(c);
         };
         Ok(device.map_or_else(|| context(head, edit), |device| gpu::on(device, head, edit)))

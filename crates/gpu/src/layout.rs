@@ -155,7 +155,7 @@ mod tests {
             layers: vec![layer(Buf::K, Buf::V), layer(other_k, other_v)],
             head: None,
             bidirectional: false,
-            ahead: None,
+            mtp: None,
             inject: None,
         }
     }

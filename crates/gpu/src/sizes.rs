@@ -87,7 +87,7 @@ impl GpuSizes for Wgpu {
             }
             // Where they are made, and where they can be read.
             Unit::Head => 8 * (OUTPUTS_AT_ONCE * plan.dims.n_vocab) as u64 + Picker::bytes(plan.dims.n_vocab),
-            Unit::Embed | Unit::Mlp(_) | Unit::Experts(_) | Unit::Ahead => 0,
+            Unit::Embed | Unit::Mlp(_) | Unit::Experts(_) | Unit::Mtp => 0,
         }
     }
 

@@ -40,7 +40,7 @@ pub struct Batch {
     /// The rows are not new: they go on from where they were kept.
     pub resume: Option<Resume>,
     /// The rows are for what predicts one token more, and for nothing else.
-    pub ahead: Option<Ahead>,
+    pub mtp: Option<Mtp>,
     /// Keys and values of the rows are made of this, which another model left of their tokens, `[rows, width]`; of the tokens themselves
     /// nothing is computed. For models that draft for another one so.
     pub inject: Option<Vec<f32>>,
@@ -64,11 +64,11 @@ pub struct Fork {
 }
 
 /// Rows that predict the token after their own from what was left of the token before: see
-/// `Context::predicts_ahead`. Those at positions that the sequence has are
+/// `Context::has_mtp`. Those at positions that the sequence has are
 /// written there beside what the model keeps; the others are new, and hold nothing that a pass of the model reads.
 /// Afterwards `Context::hidden` has each row, for those that come next, if any asked for logits.
 #[derive(Clone, Debug)]
-pub struct Ahead {
+pub struct Mtp {
     /// What was left of the token before each row's, `[rows, width]`: by the last layer or, where the head reads several, by
     /// all of these.
     pub before: Vec<f32>,

@@ -55,8 +55,8 @@ pub struct ContextConfig {
     /// K/V slots beyond the model's layers, for masks that repeat layers.
     pub extra_slots: usize,
     /// Load the head that predicts one token more, if the model has one and is in one place with it: see
-    /// [`Context::predicts_ahead`](crate::Context::predicts_ahead).
-    pub ahead: bool,
+    /// [`Context::has_mtp`](crate::Context::has_mtp).
+    pub mtp: bool,
     /// Drafts compute the head for frequent tokens only, where that pays and a CPU computes it. No text depends on it.
     pub shortlists: bool,
     /// The instruction set, where one other than the machine's best is wanted.
@@ -107,7 +107,7 @@ impl Default for ContextConfig {
             key_type: KvType::F16,
             value_type: KvType::F16,
             extra_slots: 0,
-            ahead: false,
+            mtp: false,
             shortlists: true,
             isa: None,
             planes: Some(Planes::Cheap),

@@ -23,7 +23,7 @@ use crate::{
         PromptForecast, Side, forecast::Forecast,
     },
     plan::UnitSet,
-    planned::{GpuRoom, Machine, ModelSizes, Planned, cpu_overhead, plan_ahead, rooms, vram},
+    planned::{GpuRoom, Machine, ModelSizes, Planned, cpu_overhead, plan_mtp, rooms, vram},
 };
 
 /// Which device runs a model.
@@ -157,8 +157,8 @@ pub fn memory_needed(model: &Model, config: &ContextConfig) -> Result<u64> {
         ..config.placement.clone()
     };
     let machine = Machine::with(rooms(&request, &found, &[]));
-    let with_ahead = config.ahead.then(|| model.with_ahead());
-    let planned = plan_ahead(model, with_ahead.as_ref(), config, &request, &machine, &Basis::default)?;
+    let with_mtp = config.mtp.then(|| model.with_mtp());
+    let planned = plan_mtp(model, with_mtp.as_ref(), config, &request, &machine, &Basis::default)?;
     let buffers = cpu_overhead(model, config, planned.max_rows, &planned.placement.on_cpu());
     Ok(planned.placement.bytes_in_ram().saturating_add(buffers))
 }
@@ -182,9 +182,9 @@ pub fn plan_elsewhere(model: &Model, config: &ContextConfig, basis: Basis) -> Re
 fn plans(model: &Model, config: &ContextConfig, basis: Basis, rooms: Vec<GpuRoom>) -> Result<Plans> {
     let is_alone = rooms.len() == 1;
     let machine = Machine::with(rooms);
-    let with_ahead = config.ahead.then(|| model.with_ahead());
-    let planned = plan_ahead(model, with_ahead.as_ref(), config, &config.placement, &machine, &|| basis)?;
-    let model = with_ahead.as_ref().filter(|_| planned.ahead).unwrap_or(model);
+    let with_mtp = config.mtp.then(|| model.with_mtp());
+    let planned = plan_mtp(model, with_mtp.as_ref(), config, &config.placement, &machine, &|| basis)?;
+    let model = with_mtp.as_ref().filter(|_| planned.mtp).unwrap_or(model);
     let (chosen, streams) = (planned.placement, planned.streams);
     let prompt = streams.then(|| chosen.prompt(basis, planned.max_rows));
     let sizes = ModelSizes { model, config, layout: config.kv_layout(&model.plan) };
@@ -255,8 +255,8 @@ pub fn open(
         true => (model, loras.clone()),
         false => (loras.in_plan(&model)?, Arc::default()),
     };
-    let with_ahead = config.ahead.then(|| Arc::new(model.with_ahead()));
-    let of = |planned: &Planned| with_ahead.as_ref().filter(|_| planned.ahead).unwrap_or(&model);
+    let with_mtp = config.mtp.then(|| Arc::new(model.with_mtp()));
+    let of = |planned: &Planned| with_mtp.as_ref().filter(|_| planned.mtp).unwrap_or(&model);
     let kernels = |found: &AnyGpu| kernels(config, &**found, loading);
     let (found, note) = match config.device {
         Device::Auto => {
@@ -274,7 +274,7 @@ pub fn open(
     let plan = |request: &PlacementRequest, most: &[Option<u64>]| {
         let basis = || with_measured(loading.basis(), speeds);
         let machine = Machine::with(rooms(request, &found, most));
-        plan_ahead(&model, with_ahead.as_deref(), config, request, &machine, &basis)
+        plan_mtp(&model, with_mtp.as_deref(), config, request, &machine, &basis)
     };
     let progress = |ready, total| loading.ready(ready, total);
     let open = |planned: &Planned| {

@@ -30,7 +30,7 @@ pub struct Planned {
     pub placement: Placement,
     pub max_rows: usize,
     /// It has what predicts one token more.
-    pub ahead: bool,
+    pub mtp: bool,
     /// There is room on the GPU for products with matrices that lie in RAM.
     pub streams: bool,
 }
@@ -101,9 +101,9 @@ fn free_ram() -> Option<u64> {
 }
 
 /// On the first GPU alone where that has room for all of the model.
-pub fn plan_ahead(
+pub fn plan_mtp(
     model: &Model,
-    with_ahead: Option<&Model>,
+    with_mtp: Option<&Model>,
     config: &ContextConfig,
     request: &PlacementRequest,
     machine: &Machine,
@@ -111,19 +111,19 @@ pub fn plan_ahead(
 ) -> Result<Planned> {
     if machine.rooms.len() > 1 && request.split.is_none() {
         let first = Machine { rooms: machine.rooms[..1].to_vec(), free_ram: machine.free_ram };
-        match plan_ahead_on(model, with_ahead, config, request, &first, basis) {
+        match plan_mtp_on(model, with_mtp, config, request, &first, basis) {
             Ok(planned) if planned.placement.is_divided() => {}
             Err(Error::Memory(_)) => {}
             alone => return alone,
         }
     }
-    plan_ahead_on(model, with_ahead, config, request, machine, basis)
+    plan_mtp_on(model, with_mtp, config, request, machine, basis)
 }
 
 /// With what predicts one token more, if that leaves all else where it is: plain text is to be the same without.
-fn plan_ahead_on(
+fn plan_mtp_on(
     model: &Model,
-    with_ahead: Option<&Model>,
+    with_mtp: Option<&Model>,
     config: &ContextConfig,
     request: &PlacementRequest,
     machine: &Machine,
@@ -131,9 +131,9 @@ fn plan_ahead_on(
 ) -> Result<Planned> {
     let plain = plan_for(model, config, request, machine, basis)?;
     let is_divided = |planned: &Planned| !machine.rooms.is_empty() && planned.placement.is_divided();
-    let Some(with_ahead) = with_ahead.filter(|_| !is_divided(&plain)) else { return Ok(plain) };
-    match plan_for(with_ahead, config, request, machine, basis) {
-        Ok(planned) if !is_divided(&planned) => Ok(Planned { ahead: true, ..planned }),
+    let Some(with_mtp) = with_mtp.filter(|_| !is_divided(&plain)) else { return Ok(plain) };
+    match plan_for(with_mtp, config, request, machine, basis) {
+        Ok(planned) if !is_divided(&planned) => Ok(Planned { mtp: true, ..planned }),
         Ok(_) | Err(Error::Memory(_)) => Ok(plain),
         Err(e) => Err(e),
     }
@@ -243,7 +243,7 @@ pub fn plan_for(
             mib(placement.least_on_gpu())
         )));
     }
-    Ok(Planned { placement, max_rows, ahead: false, streams })
+    Ok(Planned { placement, max_rows, mtp: false, streams })
 }
 
 /// Bytes of RAM that the buffers and the cache of these units take.

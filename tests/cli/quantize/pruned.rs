@@ -137,12 +137,7 @@ fn heads_for_further_tokens_stay_behind_the_layers() {
             let pruned = load(&folder.join("out.gguf"));
             assert_eq!(pruned.gguf.metadata().u32(&further).unwrap(), Some(heads), "{}", sample.name);
             assert_eq!(pruned.n_layer(), n_layer - heads as usize);
-            assert_eq!(
-                pruned.predicts_ahead(),
-                heads == 1 && sample.model.predicts_ahead(),
-                "{}",
-                sample.name
-            );
+            assert_eq!(pruned.has_mtp(), heads == 1 && sample.model.has_mtp(), "{}", sample.name);
         }
     }
 }

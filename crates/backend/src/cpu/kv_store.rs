@@ -132,7 +132,7 @@ mod tests {
                 slot(1, 2, 1),
                 slot(1, 8, 2),
             ],
-            ahead: None,
+            mtp: None,
             keys_turn: true,
             recurrent: 0,
             states: 0,

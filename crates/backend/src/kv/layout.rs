@@ -72,7 +72,7 @@ pub struct KvLayout {
     /// A layer's own slots first.
     pub slots: Vec<SlotShape>,
     /// The slot of what predicts one token more, which a pass of the model does not write.
-    pub ahead: Option<usize>,
+    pub mtp: Option<usize>,
     /// Whether a stored key is another position's, turned: a norm behind the rotation has factors that do not turn with it.
     pub keys_turn: bool,
     /// Recurrent layers.
@@ -88,7 +88,7 @@ impl KvLayout {
         let mut layout = KvLayout {
             classes: vec![CellClass { window: None, n_cells }],
             slots: Vec::new(),
-            ahead: plan.ahead_slot(),
+            mtp: plan.mtp_slot(),
             keys_turn: plan.attentions.iter().all(|spec| !spec.norm_after_rope || spec.k_norm.is_none()),
             recurrent: plan.mixers.len(),
             states: 0,
@@ -123,8 +123,8 @@ impl KvLayout {
     pub fn of_units(mut self, plan: &Plan, held: &UnitSet) -> KvLayout {
         let has_attention = held.attn.contains(&true);
         for (slot, shape) in self.slots.iter_mut().enumerate() {
-            let is_held = if Some(slot) == self.ahead {
-                held.ahead
+            let is_held = if Some(slot) == self.mtp {
+                held.mtp
             } else {
                 // Any layer may use what is no layer's own.
                 held.attn.get(slot).copied().filter(|_| slot < plan.own_slots()).unwrap_or(has_attention)
@@ -209,7 +209,7 @@ impl StateBytes {
 
 /// How far back anything looks that reads the keys of a layer.
 fn widest_window(plan: &Plan, layer: usize) -> Option<u32> {
-    if Some(layer) == plan.ahead_slot() {
+    if Some(layer) == plan.mtp_slot() {
         return None;
     }
     let readers = (0..plan.layers.len()).filter(|&reader| plan.keys_of(reader) == layer);

@@ -39,7 +39,7 @@ struct Cell {
     /// `None`: every layer's own slot was written, no repetition's.
     written: Option<WrittenSlots>,
     /// The slot of what predicts one token more was written.
-    ahead: bool,
+    mtp: bool,
 }
 
 /// Which cells of the cache belong to which sequence.
@@ -53,7 +53,7 @@ pub struct KvCache {
     windows: Vec<WindowCells>,
     /// By slot.
     class_of: Vec<usize>,
-    ahead_slot: Option<usize>,
+    mtp_slot: Option<usize>,
     keys_turn: bool,
     states: States,
 }
@@ -75,7 +75,7 @@ impl KvCache {
             n_layer,
             windows: layout.classes.iter().filter_map(|class| WindowCells::new(class, n_cells)).collect(),
             class_of: layout.slots.iter().map(|slot| slot.class).collect(),
-            ahead_slot: layout.ahead,
+            mtp_slot: layout.mtp,
             keys_turn: layout.keys_turn,
             states: States::new(layout.recurrent, layout.states),
         }
@@ -172,7 +172,7 @@ impl KvCache {
             let id = self.free.take(list.last().copied()).expect("counted above");
             list.push(id);
             self.cells[id as usize] =
-                Cell { holders: 1, pos: row.pos, written: written.cloned(), ahead: false };
+                Cell { holders: 1, pos: row.pos, written: written.cloned(), mtp: false };
             self.windows.iter_mut().for_each(|of| of.give(id));
             id
         };
@@ -269,8 +269,8 @@ impl KvCache {
     }
 
     /// A pass of what predicts one token more writes to a cell.
-    pub fn write_ahead(&mut self, cell: u32) {
-        self.cells[cell as usize].ahead = true;
+    pub fn write_mtp(&mut self, cell: u32) {
+        self.cells[cell as usize].mtp = true;
     }
 
     /// A pass writes to a cell that is there already, and leaves these slots in it.
@@ -450,8 +450,8 @@ impl KvCache {
 
     /// True if `slot` of the cell holds the key and the value of that visit.
     pub fn holds(&self, cell: u32, slot: usize, visit: Visit) -> bool {
-        if Some(slot) == self.ahead_slot {
-            return self.cells[cell as usize].ahead;
+        if Some(slot) == self.mtp_slot {
+            return self.cells[cell as usize].mtp;
         }
         match &self.cells[cell as usize].written {
             None => slot < self.n_layer,

@@ -45,7 +45,7 @@ fn plan(windows: &[Option<u32>], n_kv_head: usize, head_dim: usize) -> Plan {
             .collect(),
         head: Some(Op::Head { norm, weight: WeightId(0), bias: None, scale: 1.0, cap: None }),
         bidirectional: false,
-        ahead: None,
+        mtp: None,
         inject: None,
     }
 }

@@ -13,7 +13,7 @@ pub struct ForcedTokens {
     constraint: Constraint,
     env: TokEnv,
     prompt: usize,
-    ahead: Ahead,
+    foreseen: Foreseen,
     is_lost: bool,
     found: Vec<u32>,
 }
@@ -21,12 +21,12 @@ pub struct ForcedTokens {
 /// What had to follow a text when it was asked for. That may be a million bytes, so it is asked for again only where
 /// they are used up.
 #[derive(Default)]
-struct Ahead {
+struct Foreseen {
     text: Vec<u32>,
     bytes: Vec<u8>,
 }
 
-impl Ahead {
+impl Foreseen {
     /// What is left of it behind a text that went on as it had to.
     fn behind(&self, text: &[u32], env: &TokEnv) -> Option<&[u8]> {
         let since = text.strip_prefix(self.text.as_slice())?;
@@ -39,8 +39,8 @@ impl ForcedTokens {
     /// For texts that keep to the constraint behind so many tokens of a prompt.
     pub fn new(vocabulary: &Vocabulary, constraint: &Constraint, prompt: usize) -> Self {
         let env = vocabulary.factory.tok_env().clone();
-        let (constraint, ahead, found) = (constraint.fresh(), Ahead::default(), Vec::new());
-        ForcedTokens { constraint, env, prompt, ahead, is_lost: false, found }
+        let (constraint, foreseen, found) = (constraint.fresh(), Foreseen::default(), Vec::new());
+        ForcedTokens { constraint, env, prompt, foreseen, is_lost: false, found }
     }
 }
 
@@ -59,12 +59,12 @@ impl Proposer for ForcedTokens {
 
     fn supply(&mut self, text: &[u32]) -> Supply {
         let text = text.get(self.prompt..).unwrap_or_default();
-        if !self.is_lost && self.ahead.behind(text, &self.env).is_none() {
+        if !self.is_lost && self.foreseen.behind(text, &self.env).is_none() {
             let bytes = self.constraint.forced(text);
             self.is_lost = bytes.is_none();
-            self.ahead = Ahead { text: text.to_vec(), bytes: bytes.unwrap_or_default() };
+            self.foreseen = Foreseen { text: text.to_vec(), bytes: bytes.unwrap_or_default() };
         }
-        let forced = self.ahead.behind(text, &self.env).unwrap_or_default();
+        let forced = self.foreseen.behind(text, &self.env).unwrap_or_default();
         self.found = self.env.tok_trie().greedy_tokenize(&forced[..forced.len().min(MOST_BYTES)]);
         match self.found.len() {
             0 => Supply::Nothing,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Lane, guided::Guided, text::TextState, unseen::Late};
 use crate::{
     Batch, Context, Result, RunLayers,
-    batch::{Ahead, Resume, Row},
+    batch::{Mtp, Resume, Row},
     scores::{Scores, Want},
     shortlist::Shortlist,
     speculation::{
@@ -61,8 +61,8 @@ pub(super) enum By {
     },
     /// The head that predicts one token more: first with the rows that it has not seen yet, then by what it left of its own
     /// last row.
-    AheadFirst(Late),
-    Ahead {
+    MtpFirst(Late),
+    Mtp {
         before: Vec<f32>,
     },
 }
@@ -71,7 +71,7 @@ pub(super) enum By {
 #[derive(PartialEq)]
 enum Need<'a> {
     Layers { mask: &'a RunLayers, keep: Option<usize>, resume: Option<usize> },
-    Ahead { after_itself: bool },
+    Mtp { after_itself: bool },
 }
 
 impl Lane<'_> {
@@ -79,9 +79,9 @@ impl Lane<'_> {
     pub fn offers(&mut self, context: &Context, most: usize) -> Vec<Offer> {
         let text = self.sampler.history();
         let next = context.kv().next_pos(self.text.spec.seq);
-        let sees_ahead = self.text.unseen.as_ref().is_some_and(|unseen| unseen.leads_to(next));
+        let sees_rows = self.text.unseen.as_ref().is_some_and(|unseen| unseen.leads_to(next));
         let offer = |(source, proposer): (usize, &mut Box<dyn crate::speculation::Proposer>)| {
-            let is_blind = matches!(proposer.passes(), Some(Passes::Ahead)) && !sees_ahead;
+            let is_blind = matches!(proposer.passes(), Some(Passes::Mtp)) && !sees_rows;
             if is_blind || proposer.reader().is_some_and(|reader| !reader.leads_to(next)) {
                 return None;
             }
@@ -107,7 +107,7 @@ impl Lane<'_> {
             && self.text.report.sources[source].0.prefix.is_some()
             && self.policy.resumes(source, most);
         let mut shortlist = None;
-        if let Some(Passes::Layers(_) | Passes::Ahead) = self.proposers[source].passes() {
+        if let Some(Passes::Layers(_) | Passes::Mtp) = self.proposers[source].passes() {
             shortlist = self.shortlist(source);
             let share = shortlist.as_ref().map_or(1.0, |list| list.share());
             self.text.report.saw_vocabulary(share);
@@ -126,13 +126,13 @@ impl Lane<'_> {
                 let by = By::Layers { further: 0, hidden: Vec::new(), guided };
                 *drafting = Some(Drafting { source, most, until, shortlist, row, by });
             }
-            (Some(Passes::Ahead), Some(unseen)) => {
+            (Some(Passes::Mtp), Some(unseen)) => {
                 context.fork(seq, draft);
-                let by = By::AheadFirst(unseen.take_with(last, draft));
+                let by = By::MtpFirst(unseen.take_with(last, draft));
                 *drafting = Some(Drafting { source, most, until, shortlist, row, by });
             }
             // It was not offered.
-            (Some(Passes::Ahead), None) => {}
+            (Some(Passes::Mtp), None) => {}
             (Some(Passes::Head), _) => return self.draft_by_head(context, source, most, until),
             (Some(Passes::Apart), _) => return self.draft_apart(context, source, most, until),
             (None, _) => {
@@ -279,8 +279,8 @@ impl Lane<'_> {
         let drafting = self.text.drafting.as_ref()?;
         let further = match drafting.by {
             By::Layers { further, .. } => further,
-            By::AheadFirst(_) => return Some(Need::Ahead { after_itself: false }),
-            By::Ahead { .. } => return Some(Need::Ahead { after_itself: true }),
+            By::MtpFirst(_) => return Some(Need::Mtp { after_itself: false }),
+            By::Mtp { .. } => return Some(Need::Mtp { after_itself: true }),
         };
         let passes = self.layers_of(drafting.source)?;
         let after: &[(usize, RunLayers)] = if context.keeps_hidden() { &passes.further } else { &[] };
@@ -298,7 +298,7 @@ impl Lane<'_> {
     fn layers_of(&self, source: usize) -> Option<&LayerPasses> {
         match self.proposers[source].passes()? {
             Passes::Layers(passes) => Some(passes),
-            Passes::Ahead | Passes::Head | Passes::Apart => None,
+            Passes::Mtp | Passes::Head | Passes::Apart => None,
         }
     }
 
@@ -351,8 +351,8 @@ impl Lane<'_> {
         }
         match &mut drafting.by {
             By::Layers { further, .. } => *further = 0,
-            By::Ahead { before } => before.copy_from_slice(context.hidden(row)),
-            By::AheadFirst(_) => drafting.by = By::Ahead { before: context.hidden(row).to_vec() },
+            By::Mtp { before } => before.copy_from_slice(context.hidden(row)),
+            By::MtpFirst(_) => drafting.by = By::Mtp { before: context.hidden(row).to_vec() },
         }
         drafting.row.token = token;
         drafting.row.pos += 1 + right as u32;
@@ -408,8 +408,8 @@ fn together(context: &Context, lanes: &[Lane], first: usize) -> (Batch, Want, Ve
         lists.push(shortlist.clone());
         let (rows, numbers) = match by {
             By::Layers { hidden, .. } => (std::slice::from_ref(row), hidden),
-            By::Ahead { before } => (std::slice::from_ref(row), before),
-            By::AheadFirst(late) => (&late.rows[..], &late.before),
+            By::Mtp { before } => (std::slice::from_ref(row), before),
+            By::MtpFirst(late) => (&late.rows[..], &late.before),
         };
         let begin = batch.rows.len();
         batch.rows.extend(rows);
@@ -429,7 +429,7 @@ fn together(context: &Context, lanes: &[Lane], first: usize) -> (Batch, Want, Ve
             batch.keep_hidden = keep;
             batch.resume = resume.map(|layer| Resume { layer, hidden: given });
         }
-        Need::Ahead { after_itself } => batch.ahead = Some(Ahead { before: given, after_itself }),
+        Need::Mtp { after_itself } => batch.mtp = Some(Mtp { before: given, after_itself }),
     }
     // Texts that share a pass choose from the tokens of all their lists.
     batch.shortlist = lists.into_iter().reduce(|a, b| Some(Arc::new(a?.union(&*b?)))).flatten();

@@ -177,11 +177,11 @@ impl TextState {
 
     /// The same with these, which may draft.
     pub fn drafted_by(mut self, proposers: &mut [Box<dyn Proposer>], context: &Context) -> Self {
-        let ahead = proposers.iter().any(|proposer| matches!(proposer.passes(), Some(Passes::Ahead)));
-        self.unseen = ahead.then(Unseen::default);
+        let mtp = proposers.iter().any(|proposer| matches!(proposer.passes(), Some(Passes::Mtp)));
+        self.unseen = mtp.then(Unseen::default);
         let n_layer = context.model().n_layer();
         // Rows for both do not leave one pass.
-        let mut heads = proposers.iter_mut().enumerate().filter(|_| !ahead);
+        let mut heads = proposers.iter_mut().enumerate().filter(|_| !mtp);
         if let Some((source, reader)) = heads.find_map(|(source, of)| Some((source, of.reader()?))) {
             self.tapped = Some(Tapped::of(source, reader.layers(n_layer), reader.reads_prompts()));
             if proposers[source].head().is_some() {

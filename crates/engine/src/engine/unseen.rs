@@ -3,7 +3,7 @@
 
 use crate::{
     Batch, Context, Result,
-    batch::{Ahead, Row, SeqId},
+    batch::{Mtp, Row, SeqId},
     scores::Want,
 };
 
@@ -100,7 +100,7 @@ impl Unseen {
         if rows.is_empty() {
             return Ok(());
         }
-        let ahead = Some(Ahead { before, after_itself: false });
-        context.decode_for(&Batch { rows, ahead, ..Batch::new() }, Want::Top(1))
+        let mtp = Some(Mtp { before, after_itself: false });
+        context.decode_for(&Batch { rows, mtp, ..Batch::new() }, Want::Top(1))
     }
 }

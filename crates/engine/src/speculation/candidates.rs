@@ -1,8 +1,7 @@
 //! What drafts for the texts of a context, and what to try on a model about which nothing is known.
 
 use super::{
-    AheadProposer, ExitsProposer, HeadSource, MaskProposer, ModelSource, NgramProposer, Proposer,
-    TrainedSource,
+    ExitsProposer, HeadSource, MaskProposer, ModelSource, MtpProposer, NgramProposer, Proposer, TrainedSource,
 };
 use crate::{Context, RunLayers, head};
 
@@ -30,7 +29,7 @@ impl Drafters {
     pub fn all(context: &Context) -> Self {
         let model = context.model();
         let masks = masks_by_default(context);
-        let mtp = context.predicts_ahead();
+        let mtp = context.has_mtp();
         // One pass cannot leave rows for both heads.
         let file = head::found_beside(model).filter(|_| !mtp);
         let head = file.and_then(|file| HeadSource::open(&file, context).ok());
@@ -51,7 +50,7 @@ impl Drafters {
         all.extend(self.head.iter().map(|head| Box::new(head.proposer()) as _));
         all.extend(self.model.iter().map(|model| Box::new(model.proposer()) as _));
         all.extend(self.trained.iter().map(TrainedSource::proposer));
-        all.extend(self.mtp.then(|| Box::new(AheadProposer) as _));
+        all.extend(self.mtp.then(|| Box::new(MtpProposer) as _));
         all.extend(self.exits.iter().map(|exits| Box::new(exits.clone()) as _));
         all.extend(self.masks.iter().map(|mask| Box::new(mask.clone()) as _));
         all

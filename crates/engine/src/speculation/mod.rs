@@ -82,8 +82,8 @@ pub use policy::{
     Drafted, Fixed, Guide, Offer, Policy, Prefix, Ready, Round, RoundChoice, SourceInfo, SourceKind, Speedup,
 };
 pub use proposer::{
-    AheadProposer, Apart, ExitsProposer, HeadProposer, HeadSource, LayerPasses, Left, MaskProposer,
-    ModelProposer, ModelSource, NgramProposer, Passes, Proposer, ReadsRows, Supply, TrainedSource,
+    Apart, ExitsProposer, HeadProposer, HeadSource, LayerPasses, Left, MaskProposer, ModelProposer,
+    ModelSource, MtpProposer, NgramProposer, Passes, Proposer, ReadsRows, Supply, TrainedSource,
 };
 pub use report::{Report, Undrafted};
 

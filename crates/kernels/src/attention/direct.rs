@@ -7,7 +7,7 @@ use std::{marker::PhantomData, ops::Range};
 use super::{
     Lanes, Lens, STEP, TILES,
     stored::{InF32, Stored, for_stored},
-    unpack::{self, Ahead, Cells, IN_ORDER, Tile, ask},
+    unpack::{self, Cells, IN_ORDER, Prefetch, Tile, fetch},
 };
 use crate::{
     head_rows::HeadRows,
@@ -19,7 +19,7 @@ use crate::{
 pub const PAIRS: usize = 8;
 
 /// Cells between what is computed and what memory is asked for.
-const AHEAD: usize = 32;
+const PREFETCHED: usize = 32;
 
 /// One head's rows.
 #[derive(Clone, Copy)]
@@ -28,44 +28,44 @@ pub struct Read<'a> {
     pub rows: HeadRows,
     pub cells: &'a [u32],
     /// Those that are read after them; none if all lie in a cache.
-    pub then: Option<Ahead<'a>>,
+    pub then: Option<Prefetch<'a>>,
 }
 
 impl Read<'_> {
     /// Asks for what comes a while after `cells`.
     #[inline(always)]
-    fn ask_ahead<S: Simd>(&self, s: S, cells: Range<usize>) {
+    fn prefetch<S: Simd>(&self, s: S, cells: Range<usize>) {
         let Some(then) = self.then else {
             return;
         };
         let n = self.cells.len();
         let part = |list: &[u32], skip: usize| {
-            let bound = |at: usize| (at + AHEAD).saturating_sub(skip).min(list.len());
+            let bound = |at: usize| (at + PREFETCHED).saturating_sub(skip).min(list.len());
             bound(cells.start)..bound(cells.end)
         };
-        ask(s, &self.rows, &self.cells[part(self.cells, 0)]);
-        ask(s, &then.rows, &then.cells[part(then.cells, n)]);
+        fetch(s, &self.rows, &self.cells[part(self.cells, 0)]);
+        fetch(s, &then.rows, &then.cells[part(then.cells, n)]);
     }
 
-    /// The rows of some cells, at their places in `room`.
+    /// The rows of some cells, at their places in `buffer`.
     #[inline(always)]
     fn floats<'a, S: Simd>(
         &self,
         s: S,
         cells: Range<usize>,
-        room: &'a mut [Lanes],
+        buffer: &'a mut [Lanes],
         vectors: usize,
     ) -> Read<'a> {
-        let ahead = match (&self.cells[cells.end..], self.then) {
+        let prefetch = match (&self.cells[cells.end..], self.then) {
             ([], Some(then)) => then,
-            (next, _) => Ahead { rows: self.rows, cells: next },
+            (next, _) => Prefetch { rows: self.rows, cells: next },
         };
-        let to = &mut room[cells.start * vectors..];
-        let cells_of = Cells { rows: &self.rows, list: &self.cells[cells.clone()], ahead };
+        let to = &mut buffer[cells.start * vectors..];
+        let cells_of = Cells { rows: &self.rows, list: &self.cells[cells.clone()], prefetch };
         unpack::values(s, self.ty, cells_of, to, vectors * LANES);
         Read {
             ty: KvType::F32,
-            rows: unpack::rows_of(room, vectors),
+            rows: unpack::rows_of(buffer, vectors),
             cells: &IN_ORDER[..cells.end],
             then: None,
         }
@@ -112,13 +112,13 @@ pub struct Score<'a> {
 }
 
 impl Score<'_> {
-    /// With `room` for the rows of all cells.
+    /// With `buffer` for the rows of all cells.
     #[inline(always)]
-    pub fn run<S: Simd>(self, s: S, room: &mut [Lanes]) {
+    pub fn run<S: Simd>(self, s: S, buffer: &mut [Lanes]) {
         for_stored!(self.keys.ty, K => self.read::<S, K>(s), else => {
             let Score { keys, cells, q, head_dim, pairs, scores } = self;
             for cells in steps(cells) {
-                let keys = keys.floats(s, cells.clone(), room, head_dim / LANES);
+                let keys = keys.floats(s, cells.clone(), buffer, head_dim / LANES);
                 Score { keys, cells, q, head_dim, pairs, scores: &mut *scores }.read::<S, InF32>(s);
             }
         })
@@ -141,7 +141,7 @@ impl<K: Stored, const P: usize> Kernel for Scores<'_, K, P> {
         let Score { keys, cells, q, head_dim, pairs, scores } = self.0;
         for tile in cells.start / LANES..cells.end.div_ceil(LANES) {
             let cells = tile * LANES..cells.end.min((tile + 1) * LANES);
-            keys.ask_ahead(s, cells.clone());
+            keys.prefetch(s, cells.clone());
             let keys = Tile::new(&keys.rows, &keys.cells[cells]);
             score_tile::<S, K, P>(s, &keys, q, head_dim, pairs, &mut scores[tile..]);
         }
@@ -188,14 +188,14 @@ pub struct WeighAll<'a> {
 }
 
 impl WeighAll<'_> {
-    /// With `room` for the rows of all cells.
+    /// With `buffer` for the rows of all cells.
     #[inline(always)]
-    pub fn run<S: Simd>(self, s: S, room: &mut [Lanes]) {
+    pub fn run<S: Simd>(self, s: S, buffer: &mut [Lanes]) {
         for_stored!(self.values.ty, V => self.read::<S, V>(s), else => {
             let WeighAll { values, cells, weights, pairs, lens, parts } = self;
             let vectors = parts.len() / pairs - 1;
             for cells in steps(cells) {
-                let values = values.floats(s, cells.clone(), room, vectors);
+                let values = values.floats(s, cells.clone(), buffer, vectors);
                 WeighAll { values, cells, weights, pairs, lens, parts: &mut *parts }.read::<S, InF32>(s);
             }
         })
@@ -294,7 +294,7 @@ impl Weigh<'_> {
         }
         for (j, &cell) in values.cells[cells.clone()].iter().enumerate() {
             if at == 0 {
-                values.ask_ahead(s, cells.start + j..cells.start + j + 1);
+                values.prefetch(s, cells.start + j..cells.start + j + 1);
             }
             // SAFETY: as for keys.
             let value_row = unsafe { values.rows.row(cell) };

@@ -38,7 +38,7 @@ mod unpack;
 use direct::{Read, Score, WeighAll};
 pub use parts::{Join, Parts, part_floats};
 use parts::{begin_parts, finish, join, part_len};
-use unpack::{Ahead, Cells};
+use unpack::{Cells, Prefetch};
 
 use crate::{
     head_rows::HeadRows,
@@ -215,7 +215,7 @@ impl Attend<'_> {
             let lens = Lens { rows: self.rows, group: self.group, from, start };
             let n = BLOCK.min(pairs - from);
             let few = pairs - first * self.group <= direct::PAIRS && self.head_dim.is_multiple_of(LANES);
-            // A square of keys and the sums must have room in the registers.
+            // A square of keys and the sums must have buffer in the registers.
             if const { S::REGISTERS >= 32 } && few {
                 self.direct_block(s, cells, next, &lens, n);
             } else {
@@ -253,19 +253,19 @@ impl Attend<'_> {
     #[inline(always)]
     fn direct_block<S: Simd>(&mut self, s: S, cells: &[u32], next: &[u32], lens: &Lens, n: usize) {
         let (head_dim, pairs) = (self.head_dim, n);
-        let Scratch { q, values: room, scores, parts, .. } = &mut *self.scratch;
+        let Scratch { q, values: buffer, scores, parts, .. } = &mut *self.scratch;
         let q = &q[lens.from * head_dim..];
         let parts = &mut parts[..n * part_len(head_dim)];
         let list = &cells[..lens.of(n - 1)];
         let cells_from = |whole: usize| lens.begin(0) / whole * whole..list.len();
         let (keys, values) = (self.keys, self.values);
         let read = |ty, rows, then| Read { ty, rows, cells: list, then: Some(then) };
-        let keys_read = read(self.key_type, keys, Ahead { rows: values, cells: list });
-        Score { keys: keys_read, cells: cells_from(LANES), q, head_dim, pairs, scores }.run(s, room);
+        let keys_read = read(self.key_type, keys, Prefetch { rows: values, cells: list });
+        Score { keys: keys_read, cells: cells_from(LANES), q, head_dim, pairs, scores }.run(s, buffer);
         begin_parts(s, (self.cap, self.slopes), scores, lens, n, parts);
-        let values_read = read(self.value_type, values, Ahead { rows: keys, cells: next });
+        let values_read = read(self.value_type, values, Prefetch { rows: keys, cells: next });
         WeighAll { values: values_read, cells: cells_from(STEP), weights: scores, pairs, lens, parts }
-            .run(s, room);
+            .run(s, buffer);
     }
 
     /// The parts of `n` pairs in one chunk.
@@ -288,15 +288,15 @@ impl Attend<'_> {
         for step in (begin..longest).step_by(STEP) {
             let end = (step + STEP).min(cells.len());
             if unpacked.keys <= step {
-                let ahead = match &cells[end..] {
-                    [] => Ahead { rows: self.values, cells },
-                    cells => Ahead { rows: self.keys, cells },
+                let prefetch = match &cells[end..] {
+                    [] => Prefetch { rows: self.values, cells },
+                    cells => Prefetch { rows: self.keys, cells },
                 };
                 let to = &mut keys[step / LANES * head_dim..];
-                let cells = Cells { rows: &self.keys, list: &cells[step..end], ahead };
+                let cells = Cells { rows: &self.keys, list: &cells[step..end], prefetch };
                 // Values of these cells come later.
-                let room = &mut values[step * vectors..];
-                unpack::keys(s, self.key_type, cells, to, head_dim, room);
+                let buffer = &mut values[step * vectors..];
+                unpack::keys(s, self.key_type, cells, to, head_dim, buffer);
                 unpacked.keys = end;
             }
             for p in (0..n).step_by(PAIRS) {
@@ -324,12 +324,12 @@ impl Attend<'_> {
         for step in (begin..longest).step_by(STEP) {
             let end = (step + STEP).min(cells.len());
             if unpacked.values <= step {
-                let ahead = match &cells[end..] {
-                    [] => Ahead { rows: self.keys, cells: next },
-                    cells => Ahead { rows: self.values, cells },
+                let prefetch = match &cells[end..] {
+                    [] => Prefetch { rows: self.keys, cells: next },
+                    cells => Prefetch { rows: self.values, cells },
                 };
                 let to = &mut values[step * vectors..];
-                let cells = Cells { rows: &self.values, list: &cells[step..end], ahead };
+                let cells = Cells { rows: &self.values, list: &cells[step..end], prefetch };
                 unpack::values(s, self.value_type, cells, to, head_dim);
                 unpacked.values = end;
             }

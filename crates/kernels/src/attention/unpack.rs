@@ -14,23 +14,23 @@ use crate::{
 
 /// Rows that will be unpacked next: asked for a while before, so that memory works while numbers are computed.
 #[derive(Clone, Copy)]
-pub struct Ahead<'a> {
+pub struct Prefetch<'a> {
     pub rows: HeadRows,
     pub cells: &'a [u32],
 }
 
-impl Ahead<'_> {
+impl Prefetch<'_> {
     /// Asks for the rows of the cells that stand at `from..to`.
     #[inline(always)]
-    pub fn ask<S: Simd>(&self, s: S, from: usize, to: usize) {
+    pub fn fetch<S: Simd>(&self, s: S, from: usize, to: usize) {
         let n = self.cells.len();
-        ask(s, &self.rows, &self.cells[from.min(n)..to.min(n)]);
+        fetch(s, &self.rows, &self.cells[from.min(n)..to.min(n)]);
     }
 }
 
 /// Asks for every cache line of the cells' rows.
 #[inline(always)]
-pub fn ask<S: Simd>(s: S, rows: &HeadRows, cells: &[u32]) {
+pub fn fetch<S: Simd>(s: S, rows: &HeadRows, cells: &[u32]) {
     const LINE: usize = 64;
     for &cell in cells {
         let (row, bytes) = rows.address(cell);
@@ -57,15 +57,22 @@ pub fn rows_of(unpacked: &[Lanes], vectors: usize) -> HeadRows {
     HeadRows::of_rows(bytemuck::cast_slice(unpacked), vectors * size_of::<Lanes>())
 }
 
-/// `out` is `[tiles, head_dim]`: the number d of 16 cells together. Lanes beyond the last cell repeat it. `room` is for
+/// `out` is `[tiles, head_dim]`: the number d of 16 cells together. Lanes beyond the last cell repeat it. `buffer` is for
 /// the rows as they lie.
 #[inline(always)]
-pub fn keys<S: Simd>(s: S, ty: KvType, cells: Cells, out: &mut [Lanes], head_dim: usize, room: &mut [Lanes]) {
+pub fn keys<S: Simd>(
+    s: S,
+    ty: KvType,
+    cells: Cells,
+    out: &mut [Lanes],
+    head_dim: usize,
+    buffer: &mut [Lanes],
+) {
     for_stored!(ty, K => s.call(Keys::<K> { cells, out, head_dim, stored: PhantomData }), else => {
         let list = &IN_ORDER[..cells.list.len()];
-        values(s, ty, cells, room, head_dim);
-        let rows = rows_of(room, head_dim.div_ceil(LANES));
-        let cells = Cells { rows: &rows, list, ahead: Ahead { rows, cells: &[] } };
+        values(s, ty, cells, buffer, head_dim);
+        let rows = rows_of(buffer, head_dim.div_ceil(LANES));
+        let cells = Cells { rows: &rows, list, prefetch: Prefetch { rows, cells: &[] } };
         s.call(Keys::<InF32> { cells, out, head_dim, stored: PhantomData })
     })
 }
@@ -80,7 +87,7 @@ pub fn values<S: Simd>(s: S, ty: KvType, cells: Cells, out: &mut [Lanes], head_d
 pub struct Cells<'a> {
     pub rows: &'a HeadRows,
     pub list: &'a [u32],
-    pub ahead: Ahead<'a>,
+    pub prefetch: Prefetch<'a>,
 }
 
 /// The arguments of [`keys`].
@@ -96,9 +103,9 @@ impl<K: Stored> Kernel for Keys<'_, K> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Keys { cells: Cells { rows, list, ahead }, out, head_dim, .. } = self;
+        let Keys { cells: Cells { rows, list, prefetch }, out, head_dim, .. } = self;
         for (tile, (cells, out)) in list.chunks(LANES).zip(out.chunks_exact_mut(head_dim)).enumerate() {
-            ahead.ask(s, tile * LANES, (tile + 1) * LANES);
+            prefetch.fetch(s, tile * LANES, (tile + 1) * LANES);
             let rows = Tile::new(rows, cells);
             let (squares, last) = out.as_chunks_mut::<LANES>();
             let at = LANES * squares.len();
@@ -133,10 +140,10 @@ impl<V: Stored> Kernel for Values<'_, V> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Values { cells: Cells { rows, list, ahead }, out, head_dim, .. } = self;
+        let Values { cells: Cells { rows, list, prefetch }, out, head_dim, .. } = self;
         let (whole, vectors) = (head_dim / LANES, head_dim.div_ceil(LANES));
         for (j, (&cell, out)) in list.iter().zip(out.chunks_exact_mut(vectors)).enumerate() {
-            ahead.ask(s, j, j + 1);
+            prefetch.fetch(s, j, j + 1);
             // SAFETY: as for keys.
             let row = unsafe { rows.row(cell) };
             for (i, out) in out[..whole].iter_mut().enumerate() {

@@ -126,7 +126,7 @@ fn pairs(file: &Gguf) -> Result<(BTreeMap<&str, Pair<'_>>, usize)> {
 /// The weights whose products an adapter may change, by id.
 fn products(model: &Model) -> Vec<bool> {
     let mut products = vec![false; model.weights.len()];
-    for op in model.with_ahead().plan.ops() {
+    for op in model.with_mtp().plan.ops() {
         let operands = model.plan.operands(op);
         let experts = operands.experts().flat_map(|matrices| matrices.ids());
         for id in operands.matrices().map(|(id, _)| id).chain(experts) {

@@ -11,7 +11,7 @@ use crate::{
     Error, Gguf, Result,
     gguf::{TensorInfo, Value},
     plan::{
-        Ahead, AttnId, AttnSpec, Buf, Dims, Inject, LayerOps, MixerId, MixerSpec, MoeId, MoeSpec, Op, Plan,
+        AttnId, AttnSpec, Buf, Dims, Inject, LayerOps, MixerId, MixerSpec, MoeId, MoeSpec, Mtp, Op, Plan,
         Rope, RopeId, SlopesId, WeightId,
     },
     quoted::Quoted,
@@ -61,13 +61,13 @@ pub struct Body {
     pub embed: Vec<Op>,
     pub layers: Vec<LayerOps>,
     pub head: Option<Op>,
-    pub ahead: Option<Ahead>,
+    pub mtp: Option<Mtp>,
 }
 
 pub(super) struct Built {
     pub weights: Vec<WeightInfo>,
     pub plan: Plan,
-    pub ahead: Option<Ahead>,
+    pub mtp: Option<Mtp>,
     pub tail: Tail,
     pub n_further: usize,
     pub drafts_for: Option<DraftsFor>,
@@ -195,7 +195,7 @@ impl<'a> Builder<'a> {
             )));
         }
         let bidirectional = self.bidirectional || self.bool("attention.causal")? == Some(false);
-        let Body { embed, layers, head, ahead } = body;
+        let Body { embed, layers, head, mtp } = body;
         let n_tokens = self.n_tokens;
         let plan = Plan {
             dims: self.dims,
@@ -211,11 +211,11 @@ impl<'a> Builder<'a> {
             layers,
             head,
             bidirectional,
-            ahead: None,
+            mtp: None,
             inject: self.inject,
         };
         let Self { weights, n_further, drafts_for, .. } = self;
-        Ok(Built { weights, plan, ahead, tail, n_further, drafts_for })
+        Ok(Built { weights, plan, mtp, tail, n_further, drafts_for })
     }
 
     // ---- the plan's tables

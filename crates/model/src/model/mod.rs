@@ -21,7 +21,7 @@ use crate::{
     Error, Gguf, Result,
     gguf::{NewTensor, TensorInfo},
     mask::skips::ModelId,
-    plan::{Ahead, Buf, EmbedBy, ExpertMatrices, Op, Plan, WeightId},
+    plan::{Buf, EmbedBy, ExpertMatrices, Mtp, Op, Plan, WeightId},
     quant::GgmlType,
     quoted::Quoted,
 };
@@ -77,7 +77,7 @@ pub struct Model {
     #[doc(hidden)]
     pub plan: Plan,
     /// What contexts may have beside the plan.
-    ahead: Option<Ahead>,
+    mtp: Option<Mtp>,
     pub tail: Tail,
     drafts_for: Option<DraftsFor>,
 }
@@ -127,7 +127,7 @@ impl Model {
         builder.rope_change = *change;
         let body = build(&mut builder)?;
         let n_ctx_train = rope::trained_context(&builder)?;
-        let Built { weights, plan, ahead, tail, n_further, drafts_for } = builder.finish(body)?;
+        let Built { weights, plan, mtp, tail, n_further, drafts_for } = builder.finish(body)?;
         let (arch, rope_change) = (arch.to_string(), *change);
         Ok(Model {
             name,
@@ -137,7 +137,7 @@ impl Model {
             rope_change,
             weights,
             plan,
-            ahead,
+            mtp,
             tail,
             drafts_for,
             gguf,
@@ -195,14 +195,14 @@ impl Model {
     }
 
     /// Whether it has a head that was trained to predict one token more, which can be used here.
-    pub fn predicts_ahead(&self) -> bool {
-        self.ahead.is_some()
+    pub fn has_mtp(&self) -> bool {
+        self.mtp.is_some()
     }
 
     /// The model with that head, if it has one.
-    pub fn with_ahead(&self) -> Self {
+    pub fn with_mtp(&self) -> Self {
         let mut model = self.clone();
-        model.plan.ahead.clone_from(&self.ahead);
+        model.plan.mtp.clone_from(&self.mtp);
         model
     }
 

@@ -4,11 +4,11 @@
 //! operations that reads the residual stream `X` and adds to it, so a mask only leaves runs out. What is too wide for an
 //! operation itself stands in a table of the plan, which the operation names by number.
 
-mod ahead;
 mod attention;
 mod experts;
 mod inject;
 mod mixer;
+mod mtp;
 mod op_id;
 mod operands;
 mod unit;
@@ -17,12 +17,12 @@ use std::ops::Range;
 
 use crate::mask::RunLayers;
 
-pub use ahead::Ahead;
 pub use attention::{AttnId, AttnSpec, RopeId, SlopesId, Temperature};
 pub use experts::{Choice, Gating, Groups, MoeId, MoeSpec};
 pub use inject::Inject;
 pub use mixer::ScanColumns;
 pub use mixer::{Conv, MixerId, MixerSpec, Scan, ScanKind};
+pub use mtp::Mtp;
 pub use op_id::{AheadList, OpId, OpList, PlanOp};
 pub use operands::{BufSet, CacheUse, ExpertMatrices, Operands};
 pub use spec_run_kernels::ops::{Activation, Rope, RopePairs};
@@ -196,7 +196,7 @@ pub struct Plan {
     /// Rows see all of their text, also what comes behind them; of a window, as far on as back.
     pub bidirectional: bool,
     /// Predicts one token more, where the file has what was trained for that and it is wanted.
-    pub ahead: Option<Ahead>,
+    pub mtp: Option<Mtp>,
     /// Makes keys and values of what another model left.
     pub inject: Option<Inject>,
 }
@@ -288,7 +288,7 @@ impl Plan {
             .iter()
             .chain(layers)
             .chain(&self.head)
-            .chain(self.ahead.iter().flat_map(Ahead::ops))
+            .chain(self.mtp.iter().flat_map(Mtp::ops))
             .chain(self.inject.iter().flat_map(|inject| &inject.before))
     }
 

@@ -17,15 +17,15 @@ pub enum OpList {
     Mlp(u32),
     /// [`Plan::head`](super::Plan::head)
     Head,
-    /// A list of [`Plan::ahead`](super::Plan::ahead).
-    Ahead(AheadList),
+    /// A list of [`Plan::mtp`](super::Plan::mtp).
+    Mtp(AheadList),
     /// [`Inject::before`](super::Inject::before)
     Inject,
     /// A list of [`Inject::layers`](super::Inject::layers).
     InjectLayer(u32),
 }
 
-/// A list of operations of [`Ahead`](super::Ahead), by the name of its field.
+/// A list of operations of [`Mtp`](super::Mtp), by the name of its field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AheadList {
     AfterModel,
@@ -83,7 +83,7 @@ mod tests {
     use crate::{
         RunLayers,
         mask::LayerBits,
-        plan::{Ahead, Buf, Dims, Inject, LayerOps, Norm, NormKind, Plan, WeightId},
+        plan::{Buf, Dims, Inject, LayerOps, Mtp, Norm, NormKind, Plan, WeightId},
     };
 
     fn scale(by: f32) -> Op {
@@ -119,7 +119,7 @@ mod tests {
             layers: vec![layer(1.0), layer(2.0)],
             head: Some(head(0)),
             bidirectional: false,
-            ahead: Some(Ahead {
+            mtp: Some(Mtp {
                 reads: Buf::X,
                 after_model: vec![scale(3.1), scale(3.2)],
                 after_itself: vec![scale(3.3)],
@@ -142,7 +142,7 @@ mod tests {
         let repeated = RunLayers::from_steps(2, repeated).unwrap();
         let passes = [plan.steps(None), plan.steps(Some(&repeated))];
         let passes =
-            passes.into_iter().chain([plan.ahead_steps(false), plan.ahead_steps(true), plan.inject_steps()]);
+            passes.into_iter().chain([plan.mtp_steps(false), plan.mtp_steps(true), plan.inject_steps()]);
         let steps = passes.flatten().map(|step| (step.id, *step.op));
         let units = plan.units().flat_map(|(_, ops)| ops).map(|of| (of.id, *of.op));
         let mut ops: HashMap<OpId, Op> = HashMap::new();

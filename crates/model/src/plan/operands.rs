@@ -350,7 +350,7 @@ mod tests {
             layers: Vec::new(),
             head: None,
             bidirectional: false,
-            ahead: None,
+            mtp: None,
             inject: None,
         };
         let of = |add| {

@@ -18,7 +18,7 @@ pub enum Unit {
     /// The last norm and the head, and those of what predicts one token more.
     Head,
     /// All else of what predicts one token more.
-    Ahead,
+    Mtp,
 }
 
 impl Unit {
@@ -26,7 +26,7 @@ impl Unit {
     pub fn layer(self) -> Option<usize> {
         match self {
             Unit::Attn(layer) | Unit::Mlp(layer) | Unit::Experts(layer) => Some(layer),
-            Unit::Embed | Unit::Head | Unit::Ahead => None,
+            Unit::Embed | Unit::Head | Unit::Mtp => None,
         }
     }
 }
@@ -39,7 +39,7 @@ impl fmt::Display for Unit {
             Unit::Mlp(layer) => write!(f, "MLP {layer}"),
             Unit::Experts(layer) => write!(f, "experts {layer}"),
             Unit::Head => f.write_str("the head"),
-            Unit::Ahead => f.write_str("the head for one token more"),
+            Unit::Mtp => f.write_str("the head for one token more"),
         }
     }
 }
@@ -58,7 +58,7 @@ pub struct UnitSet {
     /// Whether the head is among them.
     pub head: bool,
     /// Whether what predicts one token more is among them; it says nothing where there is none.
-    pub ahead: bool,
+    pub mtp: bool,
 }
 
 impl UnitSet {
@@ -80,7 +80,7 @@ impl UnitSet {
             mlp: (0..n_layer).map(|layer| chosen(Unit::Mlp(layer))).collect(),
             experts: (0..n_layer).map(|layer| chosen(Unit::Experts(layer))).collect(),
             head: chosen(Unit::Head),
-            ahead: chosen(Unit::Ahead),
+            mtp: chosen(Unit::Mtp),
         }
     }
 
@@ -92,7 +92,7 @@ impl UnitSet {
             Unit::Mlp(layer) => self.mlp[layer],
             Unit::Experts(layer) => self.experts[layer],
             Unit::Head => self.head,
-            Unit::Ahead => self.ahead,
+            Unit::Mtp => self.mtp,
         }
     }
 
@@ -104,7 +104,7 @@ impl UnitSet {
             Unit::Mlp(layer) => self.mlp[layer] = true,
             Unit::Experts(layer) => self.experts[layer] = true,
             Unit::Head => self.head = true,
-            Unit::Ahead => self.ahead = true,
+            Unit::Mtp => self.mtp = true,
         }
     }
 
@@ -160,6 +160,6 @@ impl Plan {
         std::iter::once((Unit::Embed, self.embeddings().collect()))
             .chain(layers)
             .chain([(Unit::Head, self.heads().collect())])
-            .chain(self.ahead.iter().map(|ahead| (Unit::Ahead, ahead.own().collect())))
+            .chain(self.mtp.iter().map(|mtp| (Unit::Mtp, mtp.own().collect())))
     }
 }

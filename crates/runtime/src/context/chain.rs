@@ -20,7 +20,7 @@ impl Context {
         let in_parts = links.iter().any(|ChainBatch { batch, .. }| {
             batch.keep_hidden.is_some()
                 || batch.resume.is_some()
-                || batch.ahead.is_some()
+                || batch.mtp.is_some()
                 || !batch.taps.is_empty()
                 || !batch.forks.is_empty()
                 || batch.inject.is_some()

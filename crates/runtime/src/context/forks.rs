@@ -14,7 +14,7 @@ impl Context {
             return Ok(());
         }
         let refused = |what: String| Err(Error::Batch(what));
-        if batch.resume.is_some() || batch.ahead.is_some() || !self.model.plan.mixers.is_empty() {
+        if batch.resume.is_some() || batch.mtp.is_some() || !self.model.plan.mixers.is_empty() {
             return refused(
                 "sequences part within batches of new rows only, of a model without recurrent layers".into(),
             );

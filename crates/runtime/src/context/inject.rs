@@ -17,7 +17,7 @@ impl Context {
         let only_that = batch.run_layers.is_none()
             && batch.keep_hidden.is_none()
             && batch.resume.is_none()
-            && batch.ahead.is_none()
+            && batch.mtp.is_none()
             && batch.taps.is_empty()
             && batch.forks.is_empty()
             && batch.rows.iter().all(|row| !row.logits);

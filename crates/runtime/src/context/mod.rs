@@ -1,12 +1,12 @@
 //! A model, its K/V cache and a backend: batches in, logits out. No device code here.
 
 mod adapters;
-mod ahead;
 mod cell_assignment;
 mod chain;
 mod costs;
 mod forks;
 mod inject;
+mod mtp;
 mod parts;
 mod saved;
 mod taps;
@@ -231,7 +231,7 @@ impl Context {
         let before = batch.rows.iter().map(|r| (r.seq, self.kv.len(r.seq))).chain(forked).collect();
         self.adapted.part(batch);
         // What predicts one token more has no states.
-        let goes_on = batch.ahead.is_none();
+        let goes_on = batch.mtp.is_none();
         if goes_on {
             self.kv.begin_states(&batch.rows);
         }
@@ -312,8 +312,8 @@ impl Context {
         self.check_taps(batch)?;
         self.check_forks(batch)?;
         self.check_inject(batch)?;
-        if let Some(ahead) = &batch.ahead {
-            return self.check_ahead(batch, ahead);
+        if let Some(mtp) = &batch.mtp {
+            return self.check_mtp(batch, mtp);
         }
         if batch.resume.is_none() && batch.rows.len() > self.kv.free_cells() {
             return Err(self.kv.full(batch.rows.len()));
@@ -442,8 +442,8 @@ impl Context {
     fn evaluate(&mut self, batch: &Batch, want: Want) -> Result<()> {
         let model = self.model.clone();
         let Dims { n_vocab, dim, .. } = model.plan.dims;
-        let mut steps = match &batch.ahead {
-            Some(ahead) => model.plan.ahead_steps(ahead.after_itself),
+        let mut steps = match &batch.mtp {
+            Some(mtp) => model.plan.mtp_steps(mtp.after_itself),
             None if batch.inject.is_some() => model.plan.inject_steps(),
             None => model.plan.steps(batch.run_layers.as_ref()),
         };
@@ -451,12 +451,12 @@ impl Context {
         let begun = batch.resume.as_ref().map_or(0, |resume| model.plan.steps_before(resume.layer));
         steps.drain(..begun);
         let body = steps.len();
-        let kept_after = match batch.ahead {
+        let kept_after = match batch.mtp {
             Some(_) => batch.rows.iter().any(|row| row.logits).then_some(body),
             None => batch.keep_hidden.map(|layer| model.plan.steps_before(layer) - begun),
         };
-        let given = match (&batch.ahead, &batch.resume) {
-            (Some(ahead), _) => Some((model.plan.read_ahead(ahead.after_itself), &ahead.before)),
+        let given = match (&batch.mtp, &batch.resume) {
+            (Some(mtp), _) => Some((model.plan.read_ahead(mtp.after_itself), &mtp.before)),
             (None, Some(resume)) => Some((Buf::X, &resume.hidden)),
             (None, None) => batch.inject.as_ref().map(|rows| (model.plan.read_injected(), rows)),
         };
@@ -466,8 +466,8 @@ impl Context {
         let mut done = 0;
         let mut out = 0;
         for rows in batch.rows.chunks(self.backend.max_rows()) {
-            let (cells, states) = match (&batch.ahead, &batch.resume) {
-                (Some(_), _) => (self.cells_ahead(rows)?, Vec::new()),
+            let (cells, states) = match (&batch.mtp, &batch.resume) {
+                (Some(_), _) => (self.mtp_cells(rows)?, Vec::new()),
                 (None, Some(_)) => (self.cells_of(rows), self.kv.advance_states(rows, &recurrent)?),
                 (None, None) => (self.place(batch, rows, done)?, self.kv.advance_states(rows, &recurrent)?),
             };
@@ -506,7 +506,7 @@ impl Context {
 
     /// A full pass gives each row that asked at least one number; a draft's pass may fail, which only costs it.
     fn check_numbers(&self, batch: &Batch, has_none: impl Fn(usize) -> bool) -> Result<()> {
-        if batch.ahead.is_some() || batch.run_layers.as_ref().is_some_and(|mask| !mask.is_full()) {
+        if batch.mtp.is_some() || batch.run_layers.as_ref().is_some_and(|mask| !mask.is_full()) {
             return Ok(());
         }
         let mut asked = batch.rows.iter().filter(|row| row.logits).enumerate();

@@ -115,7 +115,7 @@ impl Context {
             )));
         }
         let masked = batch.run_layers.as_ref().is_some_and(|mask| !mask.is_full());
-        if masked || batch.keep_hidden.is_some() || batch.resume.is_some() || batch.ahead.is_some() {
+        if masked || batch.keep_hidden.is_some() || batch.resume.is_some() || batch.mtp.is_some() {
             return Err(Error::Batch(
                 "rows are taken out between the layers of full passes only: no mask, and nothing kept or resumed".into(),
             ));

@@ -64,7 +64,7 @@ impl Budgets {
 fn owner(part: &UnitSize) -> Unit {
     match (part.unit, part.keys_of) {
         (_, Some(layer)) => Unit::Attn(layer),
-        (Unit::Ahead, _) => Unit::Head,
+        (Unit::Mtp, _) => Unit::Head,
         // A table that is the head's matrix.
         (Unit::Embed, _) if part.gpu_bytes == 0 => Unit::Head,
         (unit, None) => unit,
@@ -76,7 +76,7 @@ fn step(unit: Unit) -> usize {
     match unit {
         Unit::Embed => 0,
         Unit::Attn(layer) | Unit::Mlp(layer) | Unit::Experts(layer) => layer,
-        Unit::Head | Unit::Ahead => usize::MAX,
+        Unit::Head | Unit::Mtp => usize::MAX,
     }
 }
 
@@ -212,8 +212,8 @@ impl Placement {
         let here = |unit| units.contains(&unit);
         UnitSet::of(n_layer(self.parts.iter().map(|(part, _)| part)), |unit| match unit {
             Unit::Experts(l) if self.find(unit).is_none() => here(Unit::Mlp(l)),
-            Unit::Ahead if self.find(unit).is_none() => here(Unit::Head),
-            Unit::Embed | Unit::Attn(_) | Unit::Mlp(_) | Unit::Experts(_) | Unit::Head | Unit::Ahead => {
+            Unit::Mtp if self.find(unit).is_none() => here(Unit::Head),
+            Unit::Embed | Unit::Attn(_) | Unit::Mlp(_) | Unit::Experts(_) | Unit::Head | Unit::Mtp => {
                 here(unit)
             }
         })

@@ -155,16 +155,16 @@ pub fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Ve
             let ops = &plan.layers[l].mlp;
             ops.last().is_some_and(|op| !op.is_of_experts()) && ops.iter().any(Op::is_of_experts)
         }
-        Unit::Embed | Unit::Attn(_) | Unit::Experts(_) | Unit::Head | Unit::Ahead => false,
+        Unit::Embed | Unit::Attn(_) | Unit::Experts(_) | Unit::Head | Unit::Mtp => false,
     };
     let keys_of = |unit| match unit {
         Unit::Attn(l) => Some(plan.keys_of(l)).filter(|&of| of != l),
-        Unit::Embed | Unit::Mlp(_) | Unit::Experts(_) | Unit::Head | Unit::Ahead => None,
+        Unit::Embed | Unit::Mlp(_) | Unit::Experts(_) | Unit::Head | Unit::Mtp => None,
     };
     let part = |unit, ops: &[PlanOp], drafted, coarse, experts| {
         // What predicts one token more is no part of the model's passes.
         let sum = |experts, matrix: &dyn Fn(WeightId) -> u64| {
-            let ops = ops.iter().filter(|op| !matches!(op.id.list, OpList::Ahead(_)));
+            let ops = ops.iter().filter(|op| !matches!(op.id.list, OpList::Mtp(_)));
             ops.map(|op| model.bytes_read(op, experts, matrix)).sum()
         };
         let kept = each_matrix_once(model, ops);
@@ -189,7 +189,7 @@ pub fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Ve
                 Unit::Attn(_) | Unit::Mlp(_) => {
                     sizes.by_planes(unit, ops).map(|of| ByPlanes { coarse, ..of })
                 }
-                Unit::Embed | Unit::Experts(_) | Unit::Head | Unit::Ahead => None,
+                Unit::Embed | Unit::Experts(_) | Unit::Head | Unit::Mtp => None,
             },
             planes_apart: false,
             keys_of: keys_of(unit),
@@ -201,11 +201,11 @@ pub fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Ve
         let (drafted, coarse) = match unit {
             Unit::Attn(l) => (runs(l, RunLayers::runs_attn), coarse[l][0]),
             Unit::Mlp(l) | Unit::Experts(l) => (runs(l, RunLayers::runs_mlp), coarse[l][1]),
-            Unit::Embed | Unit::Head | Unit::Ahead => (draft.is_some(), false),
+            Unit::Embed | Unit::Head | Unit::Mtp => (draft.is_some(), false),
         };
         let experts = match unit {
             Unit::Experts(l) => most_experts(draft, l),
-            Unit::Attn(_) | Unit::Mlp(_) | Unit::Embed | Unit::Head | Unit::Ahead => None,
+            Unit::Attn(_) | Unit::Mlp(_) | Unit::Embed | Unit::Head | Unit::Mtp => None,
         };
         part(unit, &ops, drafted, coarse, experts)
     });
@@ -378,7 +378,7 @@ impl Placement {
             Unit::Experts(l) => here(self.find(unit).unwrap_or_else(|| self.place_of(Unit::Mlp(l)))),
             Unit::Embed | Unit::Attn(_) | Unit::Mlp(_) | Unit::Head => here(self.place_of(unit)),
             // Where there is none, it is counted with the head.
-            Unit::Ahead => here(self.find(unit).unwrap_or_else(|| self.place_of(Unit::Head))),
+            Unit::Mtp => here(self.find(unit).unwrap_or_else(|| self.place_of(Unit::Head))),
         })
     }
 

@@ -19,7 +19,7 @@ pub fn into_vram(
     }
     here.keep_keys_together();
     // What goes there only with all the rest.
-    let comes_last = |part: &UnitSize| matches!(part.unit, Unit::Embed | Unit::Ahead);
+    let comes_last = |part: &UnitSize| matches!(part.unit, Unit::Embed | Unit::Mtp);
     if std::iter::zip(parts, &here.taken).all(|(part, taken)| *taken || comes_last(part)) {
         here.take(comes_last);
     }
@@ -146,7 +146,7 @@ impl Taking<'_> {
 fn keys(part: &UnitSize) -> Option<usize> {
     match part.unit {
         Unit::Attn(own) => Some(part.keys_of.unwrap_or(own)),
-        Unit::Embed | Unit::Mlp(_) | Unit::Experts(_) | Unit::Head | Unit::Ahead => None,
+        Unit::Embed | Unit::Mlp(_) | Unit::Experts(_) | Unit::Head | Unit::Mtp => None,
     }
 }
 

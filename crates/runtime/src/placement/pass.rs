@@ -101,7 +101,7 @@ pub fn part_time(part: &UnitSize, place: Place, basis: &Basis, pass: PassShape) 
     let over_one = part.choice.map_or(1.0, |choice| choice.over_one(rows));
     let products = match part.unit {
         // A row of a table; and what predicts one token more is no part of a pass.
-        Unit::Embed | Unit::Ahead => 0.0,
+        Unit::Embed | Unit::Mtp => 0.0,
         _ => part.work.products as f64 * rows as f64,
     };
     let on_cpu = Product { products, basis, pass };

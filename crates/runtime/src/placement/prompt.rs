@@ -24,7 +24,7 @@ impl Placement {
             let inner = self
                 .parts
                 .iter()
-                .filter(|(part, _)| !matches!(part.unit, Unit::Embed | Unit::Head | Unit::Ahead));
+                .filter(|(part, _)| !matches!(part.unit, Unit::Embed | Unit::Head | Unit::Mtp));
             let pass = PassShape { rows: tokens, drafting: false, streams };
             inner.map(|(part, place)| part_time(part, *place, &basis, pass).total()).sum()
         });

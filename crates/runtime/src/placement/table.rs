@@ -77,7 +77,7 @@ impl fmt::Display for Placement {
                 what.extend(named.map(|(kind, layers)| format!("{kind} {}", ranges(&layers))));
             }
             what.extend(has(Unit::Head).then(|| "head".to_string()));
-            what.extend(has(Unit::Ahead).then(|| "head for one token more".to_string()));
+            what.extend(has(Unit::Mtp).then(|| "head for one token more".to_string()));
             let low_of = |layers: &[bool]| (0..layers.len()).filter(|&l| layers[l]).collect::<Vec<_>>();
             match [&low.attn, &low.mlp].map(|layers| low_of(layers)) {
                 _ if !has_low => {}

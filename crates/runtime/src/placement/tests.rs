@@ -160,7 +160,7 @@ fn the_case_of_the_70b() {
             .into_iter()
             .map(|mut p| {
                 let bytes = match p.unit {
-                    Unit::Embed | Unit::Head | Unit::Ahead => GB,
+                    Unit::Embed | Unit::Head | Unit::Mtp => GB,
                     Unit::Attn(_) => GB / 10,
                     Unit::Mlp(_) | Unit::Experts(_) => GB * 4 / 10,
                 };

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::agreement::{Agreement, Comparison, LogProbs};
 use crate::{
     Batch, Context, Error, Result, RunLayers,
-    batch::{Ahead, Row, SeqId},
+    batch::{Mtp, Row, SeqId},
 };
 
 pub(super) const FULL: SeqId = 0;
@@ -38,8 +38,8 @@ pub struct PerplexitySettings {
 pub enum Draft {
     /// The model under a mask, which reads keys and values of its own.
     Mask(RunLayers),
-    /// The head that predicts one token more: see [`Context::predicts_ahead`].
-    Ahead,
+    /// The head that predicts one token more: see [`Context::has_mtp`].
+    Mtp,
 }
 
 impl PerplexitySettings {
@@ -47,7 +47,7 @@ impl PerplexitySettings {
     pub fn cells(&self) -> usize {
         match self.draft {
             Some(Draft::Mask(_)) => 2 * self.n_ctx,
-            Some(Draft::Ahead) | None => self.n_ctx,
+            Some(Draft::Mtp) | None => self.n_ctx,
         }
     }
 }
@@ -240,7 +240,7 @@ impl Piece {
 
     /// The same on the full model's, for the head that predicts one token more, after what the last pass kept and, from the
     /// piece before, what was left of the token `before` this one.
-    fn decode_ahead(&self, context: &mut Context, chunk: &[u32], before: &mut Vec<f32>) -> Result<()> {
+    fn decode_mtp(&self, context: &mut Context, chunk: &[u32], before: &mut Vec<f32>) -> Result<()> {
         let mut rows = self.rows(chunk, FULL);
         // Nothing was before the first token.
         if before.is_empty() {
@@ -250,8 +250,8 @@ impl Piece {
         let last = self.to - self.from - 1;
         (0..last).for_each(|i| given.extend_from_slice(context.hidden(i)));
         *before = context.hidden(last).to_vec();
-        let ahead = Some(Ahead { before: given, after_itself: false });
-        context.decode(&Batch { rows, ahead, ..Batch::new() })
+        let mtp = Some(Mtp { before: given, after_itself: false });
+        context.decode(&Batch { rows, mtp, ..Batch::new() })
     }
 
     /// The positions with logits, in the order of these.
@@ -277,7 +277,7 @@ fn score_seeing(
     let mut full_logits = Vec::new();
     let mut before = Vec::new();
     for piece in Piece::all(chunk.len(), n_vocab, usize::MAX) {
-        let keep_hidden = (draft == Some(&Draft::Ahead)).then(|| context.model().n_layer());
+        let keep_hidden = (draft == Some(&Draft::Mtp)).then(|| context.model().n_layer());
         context.decode(&Batch { rows: piece.rows(chunk, FULL), keep_hidden, ..Batch::new() })?;
         if let Some(draft) = draft {
             full_logits.clear();
@@ -286,7 +286,7 @@ fn score_seeing(
             }
             match draft {
                 Draft::Mask(mask) => piece.decode(context, chunk, MASKED, Some(mask))?,
-                Draft::Ahead => piece.decode_ahead(context, chunk, &mut before)?,
+                Draft::Mtp => piece.decode_mtp(context, chunk, &mut before)?,
             }
         }
         for (i, pos) in piece.scored().enumerate() {

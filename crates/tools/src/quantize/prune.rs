@@ -96,7 +96,7 @@ pub fn skipped(mask: &RunLayers) -> Result<Vec<usize>> {
 
 /// The model without these layers. The file is read as far as its directory only.
 pub fn without(model: Model, layers: &[usize]) -> Result<Pruned> {
-    let model = model.with_ahead();
+    let model = model.with_mtp();
     let source = &model.gguf;
     let blocks = blocks(source)?;
     let numbers = Numbers::new(blocks, layers);
@@ -205,7 +205,7 @@ fn checked(model: &Model, numbers: &Numbers, entries: Vec<(Box<str>, Value)>) ->
         }
         other => other,
     })?;
-    let cut = cut.with_ahead();
+    let cut = cut.with_mtp();
     let before = Spelled { model, numbers: Some(numbers) };
     let after = Spelled { model: &cut, numbers: None };
     for old in 0..model.n_layer() {
@@ -216,8 +216,8 @@ fn checked(model: &Model, numbers: &Numbers, entries: Vec<(Box<str>, Value)>) ->
     }
     let ends = |spelled: &Spelled| {
         let plan = &spelled.model.plan;
-        let ahead = plan.ahead.iter().filter(|_| cut.predicts_ahead()).flat_map(|ahead| ahead.ops());
-        spelled.ops(plan.embed.iter().chain(&plan.head).chain(ahead))
+        let mtp = plan.mtp.iter().filter(|_| cut.has_mtp()).flat_map(|mtp| mtp.ops());
+        spelled.ops(plan.embed.iter().chain(&plan.head).chain(mtp))
     };
     if ends(&before) != ends(&after) {
         let what = format!(

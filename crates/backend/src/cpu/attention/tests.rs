@@ -47,7 +47,7 @@ impl Case {
         let layout = KvLayout {
             classes: vec![CellClass { window: None, n_cells }],
             slots: vec![SlotShape { n_kv_head: 1, head_dim, class: 0, keys_only: false }],
-            ahead: None,
+            mtp: None,
             keys_turn: true,
             recurrent: 0,
             states: 0,

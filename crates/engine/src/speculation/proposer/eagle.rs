@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     Batch, Context,
-    batch::{Ahead, Row},
+    batch::{Mtp, Row},
     scores::{Scores, Want},
     speculation::policy::{SourceInfo, SourceKind},
 };
@@ -35,7 +35,7 @@ impl EagleProposer {
 }
 
 fn batch(Late { rows, before }: Late, after_itself: bool) -> Batch {
-    Batch { rows, ahead: Some(Ahead { before, after_itself }), ..Batch::new() }
+    Batch { rows, mtp: Some(Mtp { before, after_itself }), ..Batch::new() }
 }
 
 impl ReadsRows for EagleProposer {
@@ -106,7 +106,7 @@ impl Proposer for EagleProposer {
     fn info(&self, context: &Context) -> SourceInfo {
         let speed = |context: &Context| context.weights_read_speed().unwrap_or(RAM_SPEED);
         let texts = self.text.head.texts();
-        let seconds = texts.context.ahead_bytes() as f64 / speed(&texts.context);
+        let seconds = texts.context.mtp_bytes() as f64 / speed(&texts.context);
         let cost = seconds / (context.bytes_read(None) as f64 / speed(context));
         // EAGLE-3 heads are right about three times of four where texts are like those that they were trained on.
         SourceInfo { name: "eagle3".into(), kind: SourceKind::Head, cost, chance: 0.7, prefix: None }

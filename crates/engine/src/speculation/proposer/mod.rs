@@ -1,6 +1,5 @@
 //! What can draft. A proposer may be right or wrong, never harmful: its tokens are verified.
 
-mod ahead;
 pub mod confidence;
 mod dflash;
 mod eagle;
@@ -10,11 +9,11 @@ mod kept;
 mod markov;
 mod mask;
 mod model;
+mod mtp;
 mod ngram;
 mod read_texts;
 mod trained;
 
-pub use ahead::AheadProposer;
 pub use dflash::DflashProposer;
 pub use eagle::EagleProposer;
 pub use exits::ExitsProposer;
@@ -23,6 +22,7 @@ pub use head::{HeadProposer, HeadSource};
 pub use kept::Kept;
 pub use mask::MaskProposer;
 pub use model::{ModelProposer, ModelSource};
+pub use mtp::MtpProposer;
 pub use ngram::NgramProposer;
 pub use trained::TrainedSource;
 
@@ -89,7 +89,7 @@ pub trait Proposer: Send {
     fn mask(&self) -> Option<&RunLayers> {
         match self.passes()? {
             Passes::Layers(passes) => passes.further.is_empty().then_some(&passes.mask),
-            Passes::Ahead | Passes::Head | Passes::Apart => None,
+            Passes::Mtp | Passes::Head | Passes::Apart => None,
         }
     }
 }
@@ -100,7 +100,7 @@ pub enum Passes<'p> {
     /// Some of its layers.
     Layers(&'p LayerPasses),
     /// The head that predicts one token more.
-    Ahead,
+    Mtp,
     /// Nothing: a small head computes by itself what it drafts, from rows that full passes leave.
     Head,
     /// Nothing: something else drafts, in a context of its own.

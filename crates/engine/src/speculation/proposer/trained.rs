@@ -40,11 +40,11 @@ pub(super) struct Texts {
 
 impl TrainedSource {
     /// Opens the head of a file for a model, in the context that `open` makes, which is to have
-    /// [`ContextConfig::ahead`](crate::ContextConfig::ahead).
+    /// [`ContextConfig::mtp`](crate::ContextConfig::mtp).
     pub fn open(gguf: &Gguf, of: &Model, open: impl FnOnce(&Arc<Model>) -> Result<Context>) -> Result<Self> {
         let model = Arc::new(Model::load_head(gguf, of)?);
         let context = open(&model)?;
-        if model.predicts_ahead() && !context.predicts_ahead() {
+        if model.has_mtp() && !context.has_mtp() {
             return Err(Error::model(
                 gguf.name(),
                 "no room for all of it in one place: give it another device",

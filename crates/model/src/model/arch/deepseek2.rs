@@ -88,7 +88,7 @@ fn latents(b: &mut Builder, fixed: bool) -> Result<Body> {
         temperature,
         residual: Residual::PLAIN,
     });
-    decoder.predicts_ahead = true;
+    decoder.has_mtp = true;
     decoder.build(b)
 }
 

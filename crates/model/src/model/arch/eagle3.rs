@@ -8,7 +8,7 @@ use crate::{
         blocks::{Decoder, whole_norm},
         builder::Body,
     },
-    plan::{Ahead, Buf, EmbedBy, NormKind, Op, Parts, RopePairs},
+    plan::{Buf, EmbedBy, Mtp, NormKind, Op, Parts, RopePairs},
 };
 
 pub fn build(b: &mut Builder) -> Result<Body> {
@@ -66,8 +66,8 @@ pub fn build(b: &mut Builder) -> Result<Body> {
     // It is none of the model's layers.
     b.dims.n_layer = 0;
     b.drafts_for(DraftsFor { taps, dim: of_dim, tokens, block: None });
-    let ahead = Ahead { reads: found, after_model, after_itself, layer, head };
-    Ok(Body { embed: Vec::new(), layers: Vec::new(), head: Some(head), ahead: Some(ahead) })
+    let mtp = Mtp { reads: found, after_model, after_itself, layer, head };
+    Ok(Body { embed: Vec::new(), layers: Vec::new(), head: Some(head), mtp: Some(mtp) })
 }
 
 /// The layers of the other model that a head reads.

@@ -51,7 +51,7 @@ pub fn build_embedding(b: &mut Builder) -> Result<Body> {
     if let Some(last) = layers.last_mut() {
         last.mlp.push(whole_norm(last_norm, Buf::X, Buf::X, false));
     }
-    Ok(Body { embed, layers, head: None, ahead: None })
+    Ok(Body { embed, layers, head: None, mtp: None })
 }
 
 fn third(b: &mut Builder) -> Result<Decoder> {

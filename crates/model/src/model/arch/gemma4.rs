@@ -39,7 +39,7 @@ pub fn build(b: &mut Builder) -> Result<Body> {
         embed,
         layers,
         head: Some(blocks::head(b, "output_norm", NormKind::Rms, 1.0, cap)?),
-        ahead: None,
+        mtp: None,
     })
 }
 

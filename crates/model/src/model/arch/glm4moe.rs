@@ -26,6 +26,6 @@ pub fn build(b: &mut Builder) -> Result<Body> {
             experts.shared = Shared::Plain;
         }
     }
-    decoder.predicts_ahead = true;
+    decoder.has_mtp = true;
     decoder.build(b)
 }

@@ -20,5 +20,5 @@ pub fn build(b: &mut Builder) -> Result<Body> {
         Ok(LayerOps { attn, ..LayerOps::default() })
     };
     let layers = (0..b.dims.n_layer).map(|l| layer(b, l)).collect::<Result<_>>()?;
-    Ok(Body { embed, layers, head: Some(head(b, "output_norm", NormKind::Rms, 1.0, None)?), ahead: None })
+    Ok(Body { embed, layers, head: Some(head(b, "output_norm", NormKind::Rms, 1.0, None)?), mtp: None })
 }

@@ -5,7 +5,7 @@ use crate::{
     Result,
     model::{
         Builder,
-        blocks::{Decoder, Mixer, MixerSizes, Residual, Shared, ahead, embed, head},
+        blocks::{Decoder, Mixer, MixerSizes, Residual, Shared, embed, head, mtp},
         builder::Body,
     },
     plan::{Activation, Buf, Gating, LayerOps, NormKind},
@@ -51,12 +51,12 @@ pub fn build(b: &mut Builder) -> Result<Body> {
     };
     let layers = (0..b.dims.n_layer).map(|l| layer(b, l)).collect::<Result<_>>()?;
     let head = head(b, "output_norm", NormKind::Rms, 1.0, None)?;
-    let ahead = match decoder.behind(b) {
+    let mtp = match decoder.behind(b) {
         Some(mut behind) => {
             behind.ffn_norm = Some("post_attention_norm");
-            Some(ahead(b, &behind, NormKind::Layer)?)
+            Some(mtp(b, &behind, NormKind::Layer)?)
         }
         None => None,
     };
-    Ok(Body { embed, layers, head: Some(head), ahead })
+    Ok(Body { embed, layers, head: Some(head), mtp })
 }

@@ -38,6 +38,6 @@ fn hybrid(b: &mut Builder, is_next: bool) -> Result<Body> {
     let mut sizes = MixerSizes::read(b)?;
     (sizes.repeats, sizes.is_scaled) = (!is_next, !is_next);
     decoder.mixers = recurrent.iter().map(|&is| is.then_some(Mixer::GatedDelta(sizes))).collect();
-    decoder.predicts_ahead = true;
+    decoder.has_mtp = true;
     decoder.build(b)
 }

@@ -1,8 +1,7 @@
 //! The decoder that most architectures are, with what they differ in.
 
 use super::{
-    Attention, Experts, HeadNorms, Heads, Latent, Mixer, Mlp, Residual, ResidualNorm, Shared, ahead,
-    whole_norm,
+    Attention, Experts, HeadNorms, Heads, Latent, Mixer, Mlp, Residual, ResidualNorm, Shared, mtp, whole_norm,
 };
 use crate::{
     Result,
@@ -40,7 +39,7 @@ pub struct Decoder {
     pub mixers: Vec<Option<Mixer>>,
     pub latent: Option<Latent>,
     /// A head for one token more is used where the file has one.
-    pub predicts_ahead: bool,
+    pub has_mtp: bool,
 }
 
 impl Decoder {
@@ -117,7 +116,7 @@ impl Decoder {
             last_norm: "output_norm",
             mixers: vec![None; n_layer],
             latent: None,
-            predicts_ahead: false,
+            has_mtp: false,
         })
     }
 
@@ -250,11 +249,11 @@ impl Decoder {
         let embed = vec![embed(b, self.embed_scale)?];
         let layers = (0..b.dims.n_layer).map(|l| self.layer(b, l)).collect::<Result<_>>()?;
         let head = Some(head(b, self.last_norm, self.norm, self.logit_scale, self.logit_cap)?);
-        let ahead = match self.behind(b).filter(|_| self.predicts_ahead) {
-            Some(behind) => Some(ahead(b, &behind, self.norm)?),
+        let mtp = match self.behind(b).filter(|_| self.has_mtp) {
+            Some(behind) => Some(mtp(b, &behind, self.norm)?),
             None => None,
         };
-        Ok(Body { embed, layers, head, ahead })
+        Ok(Body { embed, layers, head, mtp })
     }
 
     /// The same decoder with one layer more, as the last one with attention is: that of a head which was trained to predict

@@ -29,7 +29,7 @@ impl Encoder {
         b.see_both_ways();
         let embed = self.embed(b)?;
         let layers = (0..b.dims.n_layer).map(|l| self.layer(b, l)).collect::<Result<_>>()?;
-        Ok(Body { embed, layers, head: None, ahead: None })
+        Ok(Body { embed, layers, head: None, mtp: None })
     }
 
     fn embed(&self, b: &mut Builder) -> Result<Vec<Op>> {

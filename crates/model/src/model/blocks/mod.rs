@@ -1,7 +1,6 @@
 //! The pieces that decoders are made of, and the decoder that most of them are: a [`Decoder`] begins as a llama with the
 //! file's sizes, an architecture changes what differs, and [`Decoder::build`] names the tensors.
 
-mod ahead;
 mod attention;
 mod decoder;
 mod encoder;
@@ -9,8 +8,8 @@ mod experts;
 mod latent;
 mod mixers;
 mod mlp;
+mod mtp;
 
-pub use ahead::ahead;
 pub use attention::{Attention, HeadNorms, Heads};
 pub use decoder::{Decoder, embed, head};
 pub use encoder::Encoder;
@@ -18,6 +17,7 @@ pub use experts::{Experts, Shared};
 pub use latent::Latent;
 pub use mixers::{Mixer, Sizes as MixerSizes};
 pub use mlp::Mlp;
+pub use mtp::mtp;
 
 use super::Builder;
 use crate::{

@@ -3,37 +3,37 @@
 use super::Context;
 use crate::{
     Batch, Error, Result,
-    batch::{Ahead, Row},
+    batch::{Mtp, Row},
 };
 
 impl Context {
     /// Whether the model has a head that was trained to predict one token more, and this context runs it: then batches may
-    /// be [`Batch::ahead`].
-    pub fn predicts_ahead(&self) -> bool {
-        self.model.plan.ahead.is_some()
+    /// be [`Batch::mtp`].
+    pub fn has_mtp(&self) -> bool {
+        self.model.plan.mtp.is_some()
     }
 
     /// The share of a full pass's weight bytes that a pass of that head reads.
     ///
     /// # Panics
     /// If there is none.
-    pub fn ahead_cost(&self) -> f64 {
-        self.ahead_bytes() as f64 / self.bytes_read(None) as f64
+    pub fn mtp_cost(&self) -> f64 {
+        self.mtp_bytes() as f64 / self.bytes_read(None) as f64
     }
 
     /// The weight bytes that a pass of that head reads.
     ///
     /// # Panics
     /// If there is none.
-    pub fn ahead_bytes(&self) -> u64 {
-        self.model.plan.ahead_steps(true).iter().map(|step| self.step_bytes(step)).sum()
+    pub fn mtp_bytes(&self) -> u64 {
+        self.model.plan.mtp_steps(true).iter().map(|step| self.step_bytes(step)).sum()
     }
 
     /// What holds of a batch for that head.
-    pub(super) fn check_ahead(&self, batch: &Batch, ahead: &Ahead) -> Result<()> {
-        if !self.predicts_ahead() {
+    pub(super) fn check_mtp(&self, batch: &Batch, mtp: &Mtp) -> Result<()> {
+        if !self.has_mtp() {
             return Err(Error::Batch(format!(
-                "{} has no head for one token more here: open it with `ahead`, in one place",
+                "{} has no head for one token more here: open it with `mtp`, in one place",
                 self.model.name
             )));
         }
@@ -43,11 +43,11 @@ impl Context {
                     .into(),
             ));
         }
-        let width = self.model.plan.width(self.model.plan.read_ahead(ahead.after_itself));
-        if ahead.before.len() != batch.rows.len() * width {
+        let width = self.model.plan.width(self.model.plan.read_ahead(mtp.after_itself));
+        if mtp.before.len() != batch.rows.len() * width {
             return Err(Error::Batch(format!(
                 "{} hidden numbers for {} rows of {width}: hand over one row for each token",
-                ahead.before.len(),
+                mtp.before.len(),
                 batch.rows.len()
             )));
         }
@@ -60,7 +60,7 @@ impl Context {
     }
 
     /// The cells of rows, new ones for those that have none.
-    pub(super) fn cells_ahead(&mut self, rows: &[Row]) -> Result<Vec<u32>> {
+    pub(super) fn mtp_cells(&mut self, rows: &[Row]) -> Result<Vec<u32>> {
         let nothing = vec![None; self.model.plan.own_slots() + self.extra_slots].into();
         let mut cells = Vec::with_capacity(rows.len());
         for row in rows {
@@ -68,7 +68,7 @@ impl Context {
                 Some(cell) => cell,
                 None => self.kv.append(std::slice::from_ref(row), Some(&nothing))?[0],
             };
-            self.kv.write_ahead(cell);
+            self.kv.write_mtp(cell);
             cells.push(cell);
         }
         Ok(cells)

@@ -5,11 +5,11 @@ use super::{AheadList, Buf, LayerOps, Op, OpList, Plan, PlanOp, Step, Unit, Visi
 
 /// Such a head. All of its operations work on the model's buffers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ahead {
-    /// What [`Ahead::after_model`] finds of the token before: what the model's last layer left, or more. What is found of a
+pub struct Mtp {
+    /// What [`Mtp::after_model`] finds of the token before: what the model's last layer left, or more. What is found of a
     /// token that the head predicted itself is always in `X`.
     pub reads: Buf,
-    /// Makes the layer's input of the next token and of what is in [`Ahead::reads`].
+    /// Makes the layer's input of the next token and of what is in [`Mtp::reads`].
     pub after_model: Vec<Op>,
     /// The same of what its own layer left in `X`: so it goes on from what it has predicted itself.
     pub after_itself: Vec<Op>,
@@ -17,101 +17,101 @@ pub struct Ahead {
     pub head: Op,
 }
 
-impl Ahead {
-    /// Every operation, save that some of [`Ahead::after_model`] are in [`Ahead::after_itself`] too.
+impl Mtp {
+    /// Every operation, save that some of [`Mtp::after_model`] are in [`Mtp::after_itself`] too.
     pub fn ops(&self) -> impl Iterator<Item = &Op> {
         self.body().chain([self.head_op()]).map(|of| of.op)
     }
 
     fn body(&self) -> impl Iterator<Item = PlanOp<'_>> {
-        let after_model = OpList::Ahead(AheadList::AfterModel).number(&self.after_model);
-        let after_itself = OpList::Ahead(AheadList::AfterItself).number(&self.after_itself);
+        let after_model = OpList::Mtp(AheadList::AfterModel).number(&self.after_model);
+        let after_itself = OpList::Mtp(AheadList::AfterItself).number(&self.after_itself);
         after_model.chain(after_itself).chain(self.layer_ops())
     }
 
     fn layer_ops(&self) -> impl Iterator<Item = PlanOp<'_>> {
         let LayerOps { shared, attn, mlp } = &self.layer;
         let lists = [(AheadList::Shared, shared), (AheadList::Attn, attn), (AheadList::Mlp, mlp)];
-        lists.into_iter().flat_map(|(list, ops)| OpList::Ahead(list).number(ops))
+        lists.into_iter().flat_map(|(list, ops)| OpList::Mtp(list).number(ops))
     }
 
     fn head_op(&self) -> PlanOp<'_> {
-        OpList::Ahead(AheadList::Head).at(0, &self.head)
+        OpList::Mtp(AheadList::Head).at(0, &self.head)
     }
 
     /// What is not done where the model's tokens are looked up, nor where its logits are made.
     pub fn own(&self) -> impl Iterator<Item = PlanOp<'_>> {
-        self.body().filter(|op| op.unit_ahead() == Unit::Ahead)
+        self.body().filter(|op| op.unit_in_mtp() == Unit::Mtp)
     }
 }
 
 impl Op {
     /// The unit of an operation of what predicts one token more.
-    fn unit_ahead(&self) -> Unit {
+    fn unit_in_mtp(&self) -> Unit {
         match self {
             Op::Embed { .. } => Unit::Embed,
             Op::Head { .. } => Unit::Head,
-            _ => Unit::Ahead,
+            _ => Unit::Mtp,
         }
     }
 }
 
 impl Plan {
-    /// Slots that layers have of their own, that of [`Plan::ahead`] last; those of repetitions come after them.
+    /// Slots that layers have of their own, that of [`Plan::mtp`] last; those of repetitions come after them.
     pub fn own_slots(&self) -> usize {
-        self.layers.len() + usize::from(self.ahead.is_some())
+        self.layers.len() + usize::from(self.mtp.is_some())
     }
 
     /// All heads: they are in one place, which has room for logits.
     pub fn heads(&self) -> impl Iterator<Item = PlanOp<'_>> {
-        self.head_op().into_iter().chain(self.ahead.iter().map(Ahead::head_op))
+        self.head_op().into_iter().chain(self.mtp.iter().map(Mtp::head_op))
     }
 
     /// All that looks tokens up.
     pub fn embeddings(&self) -> impl Iterator<Item = PlanOp<'_>> {
-        let ahead = self.ahead.iter().flat_map(Ahead::body);
-        OpList::Embed.number(&self.embed).chain(ahead.filter(|op| op.unit_ahead() == Unit::Embed))
+        let mtp = self.mtp.iter().flat_map(Mtp::body);
+        OpList::Embed.number(&self.embed).chain(mtp.filter(|op| op.unit_in_mtp() == Unit::Embed))
     }
 
-    /// The buffer in which a pass of [`Plan::ahead`] finds what was left of the token before.
+    /// The buffer in which a pass of [`Plan::mtp`] finds what was left of the token before.
     ///
     /// # Panics
     /// If there is none.
     pub fn read_ahead(&self, after_itself: bool) -> Buf {
-        let ahead = self.ahead.as_ref().expect("the caller has checked that there is one");
-        if after_itself { Buf::X } else { ahead.reads }
+        let mtp = self.mtp.as_ref().expect("the caller has checked that there is one");
+        if after_itself { Buf::X } else { mtp.reads }
     }
 
-    /// The slot of the keys and values of [`Plan::ahead`].
-    pub fn ahead_slot(&self) -> Option<usize> {
-        self.ahead.as_ref().map(|_| self.layers.len())
+    /// The slot of the keys and values of [`Plan::mtp`].
+    pub fn mtp_slot(&self) -> Option<usize> {
+        self.mtp.as_ref().map(|_| self.layers.len())
     }
 
     /// The layer that a slot belongs to; `None` for those of repetitions.
     pub fn layer_of_slot(&self, slot: usize) -> Option<&LayerOps> {
-        let ahead = self.ahead.as_ref().filter(|_| Some(slot) == self.ahead_slot());
-        self.layers.get(slot).or(ahead.map(|ahead| &ahead.layer))
+        let mtp = self.mtp.as_ref().filter(|_| Some(slot) == self.mtp_slot());
+        self.layers.get(slot).or(mtp.map(|mtp| &mtp.layer))
     }
 
-    /// All steps of a pass of [`Plan::ahead`], the head last.
+    /// All steps of a pass of [`Plan::mtp`], the head last.
     ///
     /// # Panics
     /// If there is none.
-    pub fn ahead_steps(&self, after_itself: bool) -> Vec<Step<'_>> {
-        let ahead = self.ahead.as_ref().expect("the caller has checked that there is one");
+    pub fn mtp_steps(&self, after_itself: bool) -> Vec<Step<'_>> {
+        let mtp = self.mtp.as_ref().expect("the caller has checked that there is one");
         let slot = self.layers.len();
         let visit = Visit::first(slot);
         let (list, before) = match after_itself {
-            true => (AheadList::AfterItself, &ahead.after_itself),
-            false => (AheadList::AfterModel, &ahead.after_model),
+            true => (AheadList::AfterItself, &mtp.after_itself),
+            false => (AheadList::AfterModel, &mtp.after_model),
         };
         let step = |PlanOp { id, op }| {
-            let unit = Op::unit_ahead(op);
+            let unit = Op::unit_in_mtp(op);
             Step { id, op, unit, slot, visit, coarse: false, experts: None }
         };
-        let before = OpList::Ahead(list).number(before);
-        let mut steps: Vec<_> = before.chain(ahead.layer_ops()).map(step).collect();
-        steps.push(Step::of_head(ahead.head_op()));
+        let before = OpList::Mtp(list).number(before);
+        let mut steps: Vec<_> = before.chain(mtp.layer_ops()).map(step).collect();
+        steps.push(Step::of_head(mtp.head_op()));
         steps
     }
 }

@@ -5,11 +5,11 @@ use super::{Decoder, whole_norm};
 use crate::{
     Result,
     model::Builder,
-    plan::{Ahead, Buf, EmbedBy, NormKind, Op, Parts},
+    plan::{Buf, EmbedBy, Mtp, NormKind, Op, Parts},
 };
 
 /// `behind`: a decoder that has that layer. `kind` is the head's own norm, where the file has one.
-pub fn ahead(b: &mut Builder, behind: &Decoder, kind: NormKind) -> Result<Ahead> {
+pub fn mtp(b: &mut Builder, behind: &Decoder, kind: NormKind) -> Result<Mtp> {
     let (block, dim, n_vocab) = (b.dims.n_layer, b.dims.dim, b.dims.n_vocab);
     let name = |part: &str| format!("blk.{block}.nextn.{part}");
     // A matrix of the head's own, or else the model's.
@@ -47,7 +47,7 @@ pub fn ahead(b: &mut Builder, behind: &Decoder, kind: NormKind) -> Result<Ahead>
     let of_model = if b.has("output.weight") { "output.weight" } else { "token_embd.weight" };
     let weight = own(b, "shared_head_head.weight", of_model);
     let weight = b.matrix(&weight, n_vocab, dim)?;
-    Ok(Ahead {
+    Ok(Mtp {
         reads: Buf::X,
         after_model: after(model_norm),
         after_itself: after(own_norm),

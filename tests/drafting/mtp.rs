@@ -5,9 +5,9 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use spec_run::{
     Batch, Context, Model,
-    batch::{Ahead, Row},
+    batch::{Mtp, Row},
     eval::perplexity::{Draft, PerplexitySettings, Tally, perplexity},
-    speculation::{AheadProposer, Fixed},
+    speculation::{Fixed, MtpProposer},
 };
 
 use crate::{
@@ -17,27 +17,21 @@ use crate::{
 
 fn small(model: &Arc<Model>, n_ctx: u32) -> Context {
     // What is accepted is compared with what the head says of all tokens.
-    context(model, |c| (c.n_ctx, c.threads, c.ahead, c.shortlists) = (n_ctx, 1, true, false))
+    context(model, |c| (c.n_ctx, c.threads, c.mtp, c.shortlists) = (n_ctx, 1, true, false))
 }
 
 #[test]
 fn greedy_text_is_plain_decodings_whatever_the_head_says() {
     for sample in samples() {
         for (model, is_good) in [(sample.model.clone(), false), (sample.with_a_good_head(), true)] {
-            let mut context = context(&model, |c| (c.n_ctx, c.threads, c.ahead) = (160, 1, true));
+            let mut context = context(&model, |c| (c.n_ctx, c.threads, c.mtp) = (160, 1, true));
             let prompt = &sample.prompt()[..20];
             let mut request = request(prompt, 60);
             request.ignore_eos = true;
             let expected = plain(&mut context, &greedy(), &request, usize::MAX);
             for max in [1, 2, 3, 5, 8, 16] {
-                let (found, report) = drafted(
-                    &mut context,
-                    &greedy(),
-                    &request,
-                    usize::MAX,
-                    Box::new(AheadProposer),
-                    fixed(max),
-                );
+                let (found, report) =
+                    drafted(&mut context, &greedy(), &request, usize::MAX, Box::new(MtpProposer), fixed(max));
                 let when = format!("{}, good {is_good}, drafts of {max}", sample.name);
                 same(&found, &expected, &when);
                 assert!(report.drafting.drafted >= 30, "{when}: {:?}", report.drafting);
@@ -56,8 +50,8 @@ fn guesses(model: &Arc<Model>, text: &[u32]) -> Vec<u32> {
     context.decode(&Batch { keep_hidden: layers, ..Batch::prompt(text, 0, 0) }).unwrap();
     let before: Vec<f32> = (0..text.len() - 1).flat_map(|i| context.hidden(i).to_vec()).collect();
     let row = |pos: usize| Row { token: text[pos], pos: pos as u32, seq: 0, logits: true };
-    let ahead = Some(Ahead { before, after_itself: false });
-    context.decode(&Batch { rows: (1..text.len()).map(row).collect(), ahead, ..Batch::new() }).unwrap();
+    let mtp = Some(Mtp { before, after_itself: false });
+    context.decode(&Batch { rows: (1..text.len()).map(row).collect(), mtp, ..Batch::new() }).unwrap();
     (0..text.len() - 1).map(|i| context.scores(i).greedy()).collect()
 }
 
@@ -82,7 +76,7 @@ fn a_draft_begins_with_what_the_head_says_after_the_whole_text() {
             accepted += usize::from(is_right);
             known += 1 + usize::from(is_right);
         }
-        let proposer = Box::new(AheadProposer);
+        let proposer = Box::new(MtpProposer);
         let (found, report) =
             drafted(&mut small(&model, 160), &greedy(), &request, usize::MAX, proposer, fixed(1));
         same(&found, &expected, sample.name);
@@ -108,7 +102,7 @@ fn a_full_context_ends_drafts_of_the_head_as_it_ends_the_text() {
         let expected = plain(&mut small(&model, n_ctx), &greedy(), &request, usize::MAX);
         for policy in [fixed(2), fixed(9), Fixed { max: 9, min: 1, p_min: 0.5 }] {
             let mut context = small(&model, n_ctx);
-            let proposer = Box::new(AheadProposer);
+            let proposer = Box::new(MtpProposer);
             let (found, _) = drafted(&mut context, &greedy(), &request, usize::MAX, proposer, policy);
             same(&found, &expected, sample.name);
         }
@@ -129,7 +123,7 @@ fn its_agreement_on_a_text_is_how_often_it_says_what_the_model_says() {
         let places = text.len() / 2..text.len() - 1;
         let agreed = places.clone().filter(|&pos| full.scores(pos).greedy() == guesses[pos - 1]).count();
         let settings =
-            PerplexitySettings { n_ctx: text.len(), bos: None, draft: Some(Draft::Ahead), max_chunks: None };
+            PerplexitySettings { n_ctx: text.len(), bos: None, draft: Some(Draft::Mtp), max_chunks: None };
         let mut context = small(&model, settings.cells() as u32);
         let on = |_: &Tally| Ok(ControlFlow::Continue(()));
         let tally = perplexity(&mut context, &text, &settings, Tally::default(), on).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use spec_run::{
     Batch, Context, Model,
-    batch::{Ahead, Row},
+    batch::{Mtp, Row},
     gguf::Writer,
 };
 
@@ -19,7 +19,7 @@ use crate::common::{
 fn exact(sample: &Sample) -> Context {
     context(&sample.model, |config| {
         exactly(config);
-        config.ahead = true;
+        config.mtp = true;
     })
 }
 
@@ -46,11 +46,7 @@ fn rows(context: &Context, text: &[u32], left: &[f32], places: std::ops::Range<u
     assert_eq!(context.kv().len(0), text.len());
     let row = |pos: usize| Row { token: text[pos], pos: pos as u32, seq: 0, logits: true };
     let before = left[(places.start - 1) * dim..(places.end - 1) * dim].to_vec();
-    Batch {
-        rows: places.map(row).collect(),
-        ahead: Some(Ahead { before, after_itself: false }),
-        ..Batch::new()
-    }
+    Batch { rows: places.map(row).collect(), mtp: Some(Mtp { before, after_itself: false }), ..Batch::new() }
 }
 
 #[test]
@@ -72,8 +68,8 @@ fn heads_for_one_token_more_have_llama_cpps_numbers() {
         let mut before = context.hidden(last - 1).to_vec();
         for (i, theirs) in sample.json["chain"].as_array().unwrap().iter().enumerate() {
             let row = Row { token, pos: (text.len() + i) as u32, seq: 0, logits: true };
-            let ahead = Some(Ahead { before, after_itself: true });
-            context.decode(&Batch { rows: vec![row], ahead, ..Batch::new() }).unwrap();
+            let mtp = Some(Mtp { before, after_itself: true });
+            context.decode(&Batch { rows: vec![row], mtp, ..Batch::new() }).unwrap();
             worst = worst.max(off(context.logits(0), theirs));
             token = theirs["id"].as_u64().unwrap() as u32;
             before = context.hidden(0).to_vec();
@@ -90,7 +86,7 @@ fn heads_for_one_token_more_have_llama_cpps_numbers() {
 fn rows_of_the_head_have_the_same_bits_in_any_batch_and_change_nothing_else() {
     for sample in samples() {
         let (name, text) = (sample.name, sample.prompt());
-        let mut context = context(&sample.model, |config| config.ahead = true);
+        let mut context = context(&sample.model, |config| config.mtp = true);
         let left = left_of(&mut context, &text);
         let all =
             |context: &Context| (0..text.len() - 1).map(|i| bits(context.logits(i))).collect::<Vec<_>>();
@@ -98,7 +94,7 @@ fn rows_of_the_head_have_the_same_bits_in_any_batch_and_change_nothing_else() {
         let expected = all(&context);
         for (size, threads) in [(1, 1), (3, 2), (17, 3)] {
             let mut context = crate::common::context(&sample.model, |config| {
-                (config.ahead, config.threads) = (true, threads);
+                (config.mtp, config.threads) = (true, threads);
             });
             assert!(left_of(&mut context, &text) == left, "{name}: what the last layer leaves");
             for begin in (1..text.len()).step_by(size) {
@@ -116,7 +112,7 @@ fn rows_of_the_head_have_the_same_bits_in_any_batch_and_change_nothing_else() {
             context.decode(&next).unwrap();
             let with = bits(context.logits(0));
             let mut plain = crate::common::context(&sample.model, |_| {});
-            assert!(!plain.predicts_ahead());
+            assert!(!plain.has_mtp());
             plain.decode(&Batch::prompt(&text, 0, 0)).unwrap();
             plain.decode(&next).unwrap();
             assert!(bits(plain.logits(0)) == with, "{name}: the text after rows of the head");
@@ -135,8 +131,8 @@ fn batches_that_the_head_cannot_take_are_refused() {
         let error = context.decode(&batch).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     };
-    let ahead = |before: Vec<f32>| Some(Ahead { before, after_itself: false });
-    refused(Batch { ahead: ahead(vec![0.0; 3]), ..good.clone() }, "3 hidden numbers for 8 rows of 64");
+    let mtp = |before: Vec<f32>| Some(Mtp { before, after_itself: false });
+    refused(Batch { mtp: mtp(vec![0.0; 3]), ..good.clone() }, "3 hidden numbers for 8 rows of 64");
     refused(Batch { keep_hidden: Some(4), ..good.clone() }, "keeps and resumes nothing");
     let mut far = good.clone();
     far.rows[0].token = 512;

@@ -11,13 +11,13 @@ use crate::{
 
 /// Goes on from what that head has predicted itself, to any length.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct AheadProposer;
+pub struct MtpProposer;
 
-impl Proposer for AheadProposer {
+impl Proposer for MtpProposer {
     /// # Panics
     /// If the context has no such head.
     fn info(&self, context: &Context) -> SourceInfo {
-        let cost = frequent::draft_cost(context, context.ahead_cost());
+        let cost = frequent::draft_cost(context, context.mtp_cost());
         // Heads are right three times of four on what they were trained on.
         SourceInfo { name: "mtp".into(), kind: SourceKind::Mtp, cost, chance: 0.73, prefix: None }
     }
@@ -27,6 +27,6 @@ impl Proposer for AheadProposer {
     }
 
     fn passes(&self) -> Option<Passes<'_>> {
-        Some(Passes::Ahead)
+        Some(Passes::Mtp)
     }
 }
