@@ -233,7 +233,12 @@ fn a_head_sees_long_prompts_whole() {
             let taps = head.reader().unwrap().layers(5);
             context.decode(&Batch { taps, ..Batch::prompt(part, pos, 0) }).unwrap();
             let rows: Vec<&[f32]> = (0..part.len()).map(|i| context.taps(i)).collect();
-            head.reader().unwrap().see(Left { tokens: part, pos, rows: &rows });
+            head.reader().unwrap().see(Left {
+                before: &prompt[..pos as usize],
+                tokens: part,
+                pos,
+                rows: &rows,
+            });
             head.apart().unwrap().read(&[]);
         }
         head.apart().unwrap().begin(&prompt, 4);
@@ -284,7 +289,7 @@ fn a_dspark_head_adds_a_row_of_a_product_to_its_logits() {
             let taps = head.reader().unwrap().layers(5);
             context.decode(&Batch { taps, ..Batch::prompt(&prompt, 0, 0) }).unwrap();
             let rows: Vec<&[f32]> = (0..prompt.len()).map(|i| context.taps(i)).collect();
-            head.reader().unwrap().see(Left { tokens: &prompt, pos: 0, rows: &rows });
+            head.reader().unwrap().see(Left { before: &[], tokens: &prompt, pos: 0, rows: &rows });
             head.apart().unwrap().begin(&prompt, tokens.len());
             let mut found = Vec::new();
             for token in tokens {
@@ -305,6 +310,40 @@ fn a_dspark_head_adds_a_row_of_a_product_to_its_logits() {
                 assert!((found - added).abs() < 1e-4, "{name}: {found} for {added}");
             }
         }
+    }
+}
+
+/// As with a conversation: the model has most of the prompt in its cache, so the head sees the rest alone.
+#[test]
+fn a_head_has_what_an_earlier_text_showed_it_of_a_prompt() {
+    let prompt: Vec<u32> = (0..60).map(|i| 3 + (i * 7) % 500).collect();
+    let mut context = small(&model(), 128);
+    for name in HEADS {
+        // Shows the head a prompt from some row on, and gives the logits of a draft.
+        let mut steps = |source: &TrainedSource, from: usize| {
+            let mut head = source.proposer();
+            let reader = head.reader().unwrap();
+            let taps = reader.layers(5);
+            context.remove_all();
+            context.decode(&Batch { taps, ..Batch::prompt(&prompt, 0, 0) }).unwrap();
+            let rows: Vec<&[f32]> = (from..prompt.len()).map(|i| context.taps(i)).collect();
+            let (before, tokens) = prompt.split_at(from);
+            reader.see(Left { before, tokens, pos: from as u32, rows: &rows });
+            head.apart().unwrap().read(&prompt);
+            head.apart().unwrap().begin(&prompt, 3);
+            let mut found = Vec::new();
+            for token in [9, 41, 300] {
+                head.apart().unwrap().step(token, Want::Logits, &mut |scores| {
+                    let Scores::All(logits) = scores else { panic!("all logits were wanted") };
+                    found.push(bits(logits));
+                });
+            }
+            found
+        };
+        let head = source(name, 256);
+        let whole = steps(&head, 0);
+        assert_eq!(steps(&head, 40), whole, "{name}");
+        assert_ne!(steps(&source(name, 256), 40), whole, "{name}: another head has seen nothing before");
     }
 }
 

@@ -39,7 +39,7 @@ fn logits(source: &TrainedSource) -> Vec<Vec<f32>> {
     let mut head = source.proposer();
     on_cpu.decode(&Batch { taps: head.reader().unwrap().layers(5), ..Batch::prompt(&prompt, 0, 0) }).unwrap();
     let rows: Vec<&[f32]> = (0..prompt.len()).map(|i| on_cpu.taps(i)).collect();
-    head.reader().unwrap().see(Left { tokens: &prompt, pos: 0, rows: &rows });
+    head.reader().unwrap().see(Left { before: &[], tokens: &prompt, pos: 0, rows: &rows });
     head.apart().unwrap().begin(&prompt, 3);
     let mut all = Vec::new();
     for token in [9, 41, 300] {

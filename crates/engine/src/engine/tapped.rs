@@ -43,7 +43,8 @@ impl Lane<'_> {
         if std::mem::take(&mut tapped.asked) {
             let rows: Vec<&[f32]> =
                 (0..tokens.len()).map(|i| context.taps(tapped.first_row + row(i))).collect();
-            reader.see(Left { tokens, pos, rows: &rows });
+            let before = self.sampler.history().get(..pos as usize).unwrap_or_default();
+            reader.see(Left { before, tokens, pos, rows: &rows });
         }
     }
 

@@ -74,7 +74,8 @@ impl ReadsRows for DflashProposer {
         true
     }
 
-    fn see(&mut self, Left { tokens, pos, rows }: Left) {
+    fn see(&mut self, Left { before, tokens, pos, rows }: Left) {
+        self.text.begin_with(before);
         self.text.late.let_go();
         for (pos, (&token, before)) in (pos..).zip(std::iter::zip(tokens, rows)) {
             self.text.late.push(Row { token, pos, seq: self.text.seq, logits: false }, before);

@@ -18,7 +18,7 @@ struct Last {
     row: Vec<f32>,
 }
 
-/// Drafts for one text with an EAGLE-3 head. Its row at a position is that token's, with what was left of it, and the next one.
+/// Drafts for one text with an EAGLE-3 head. Its row at a position is the next token, with what was left of the one at that position.
 pub struct EagleProposer {
     text: HeadState,
     last: Option<Last>,
@@ -47,8 +47,9 @@ impl ReadsRows for EagleProposer {
         true
     }
 
-    fn see(&mut self, Left { tokens, pos, rows }: Left) {
-        let seq = self.text.seq;
+    fn see(&mut self, Left { before, tokens, pos, rows }: Left) {
+        let (seq, first) = (self.text.seq, &tokens[..tokens.len().min(1)]);
+        self.text.begin_with(&[before.get(1..).unwrap_or_default(), first].concat());
         let row = |token, pos| Row { token, pos, seq, logits: false };
         self.text.late.let_go();
         // Rows of tokens in between may be missing.

@@ -140,6 +140,8 @@ pub trait ReadsRows {
 /// What a full pass left of tokens that follow each other.
 #[derive(Clone, Copy, Debug)]
 pub struct Left<'a> {
+    /// The text before them, as far as it is known.
+    pub before: &'a [u32],
     /// Which tokens they are.
     pub tokens: &'a [u32],
     /// The position of the first.

@@ -51,6 +51,12 @@ impl ReadTexts {
         Some(kept)
     }
 
+    /// A sequence has nothing any more.
+    pub fn forget(&mut self, context: &mut Context, seq: SeqId) {
+        context.remove(seq);
+        self.known.remove(&seq);
+    }
+
     /// A text has ended.
     pub fn end(&mut self, context: &mut Context, seq: SeqId) {
         self.ended.push_back(seq);

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{DflashProposer, EagleProposer, Proposer, markov::Markov};
+use super::{DflashProposer, EagleProposer, Proposer, markov::Markov, read_texts::ReadTexts};
 use crate::{
     Batch, Context, Error, Gguf, Model, Result,
     batch::{Row, SeqId},
@@ -35,7 +35,8 @@ pub(super) struct Trained {
 
 pub(super) struct Texts {
     pub context: Context,
-    next: SeqId,
+    /// By sequence, the tokens of its rows, as far as none is missing.
+    read: ReadTexts,
 }
 
 impl TrainedSource {
@@ -53,7 +54,7 @@ impl TrainedSource {
         let of_model = model.drafts_for().expect("it is a head");
         let (taps, tokens, block) = (of_model.taps.clone(), of_model.tokens.clone(), of_model.block);
         let markov = block.and_then(|block| block.markov).map(|markov| Markov::new(model.clone(), markov));
-        let texts = Mutex::new(Texts { context, next: 0 });
+        let texts = Mutex::new(Texts { context, read: ReadTexts::default() });
         Ok(TrainedSource(Arc::new(Trained { taps, tokens, block, markov, n_vocab: of.n_vocab(), texts })))
     }
 
@@ -103,12 +104,18 @@ pub(super) struct HeadState {
 
 impl HeadState {
     fn new(head: Arc<Trained>) -> Self {
-        let seq = {
-            let mut texts = head.texts();
-            texts.next += 1;
-            texts.next
-        };
+        let seq = head.texts().read.add();
         HeadState { head, seq, late: Late::default(), certain: 0, failed: false }
+    }
+
+    /// If it has nothing of its text yet, it begins with the rows of these tokens that other texts have left.
+    pub fn begin_with(&mut self, tokens: &[u32]) {
+        if self.certain > 0 || !self.late.rows.is_empty() {
+            return;
+        }
+        let mut texts = self.head.texts();
+        let Texts { context, read } = &mut *texts;
+        self.certain = read.begin(context, self.seq, tokens).unwrap_or(0);
     }
 
     /// Evaluates a batch if there is room for it. `read` gets the context, which has the results.
@@ -125,11 +132,19 @@ impl HeadState {
         read: impl FnOnce(&Context),
     ) -> bool {
         let head = self.head.clone();
-        let context = &mut head.texts().context;
-        self.certain = self.late.cut(context, self.seq, self.certain);
+        let mut texts = head.texts();
+        self.certain = self.late.cut(&mut texts, self.seq, self.certain);
         let batch = batch(std::mem::take(&mut self.late));
-        let is_made = self.evaluate_in(context, &batch, want, read);
-        self.certain += if is_made { batch.rows.len() } else { 0 };
+        let is_made = self.evaluate_in(&mut texts.context, &batch, want, read);
+        if is_made {
+            self.certain += batch.rows.len();
+            let known = texts.read.tokens(self.seq);
+            for row in &batch.rows {
+                if row.pos as usize == known.len() {
+                    known.push(row.token);
+                }
+            }
+        }
         is_made
     }
 
@@ -153,7 +168,14 @@ impl HeadState {
 
 impl Drop for HeadState {
     fn drop(&mut self) {
-        self.head.texts().context.remove(self.seq);
+        let mut texts = self.head.texts();
+        let Texts { context, read } = &mut *texts;
+        // Drafts are no part of what stays.
+        let known = read.tokens(self.seq).len();
+        match known > 0 && context.kv().len(self.seq) >= known && context.truncate(self.seq, known).is_ok() {
+            true => read.end(context, self.seq),
+            false => read.forget(context, self.seq),
+        }
     }
 }
 
@@ -180,17 +202,19 @@ impl Late {
 
     /// Forgets what drafts left behind the first `certain` cells of a sequence; and all of them, if these rows do not go on from there
     /// or there is no room. Gives the cells that are left.
-    fn cut(&self, context: &mut Context, seq: SeqId, certain: usize) -> usize {
+    fn cut(&self, Texts { context, read }: &mut Texts, seq: SeqId, certain: usize) -> usize {
         let mut left = certain;
         let goes_on = context.kv().len(seq) >= certain && context.truncate(seq, certain).is_ok();
         let is_behind = |row: &Row| row.pos >= context.kv().next_pos(seq);
         if !goes_on || !self.rows.first().is_none_or(is_behind) {
-            context.remove(seq);
+            read.forget(context, seq);
             left = 0;
         }
         // Other texts are seen anew when they go on.
-        if context.kv().free_cells() < self.rows.len() + ROOM {
-            context.remove_all();
+        let wanted = self.rows.len() + ROOM;
+        read.make_room(context, seq, wanted);
+        if context.kv().free_cells() < wanted {
+            read.forget(context, seq);
             left = 0;
         }
         left
