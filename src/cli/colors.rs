@@ -2,7 +2,6 @@
 
 use std::env;
 
-use crate::speculation::SourceKind;
 #[cfg(windows)]
 use crate::windows::console_takes_colors;
 
@@ -20,12 +19,7 @@ fn console_takes_colors() -> bool {
     true
 }
 
-/// A drafted token's: what the model drafted green, what was looked up blue.
-pub fn of_source(kind: SourceKind) -> &'static str {
-    match kind {
-        SourceKind::Mask | SourceKind::Exit | SourceKind::Mtp | SourceKind::Head | SourceKind::Model => {
-            "\x1b[32m"
-        }
-        SourceKind::Ngram | SourceKind::Other => "\x1b[34m",
-    }
+/// A drafted token's: green where something was computed for it, blue where it was looked up.
+pub fn of_drafted(looked_up: bool) -> &'static str {
+    if looked_up { "\x1b[34m" } else { "\x1b[32m" }
 }

@@ -17,7 +17,7 @@ use crate::{
     Context, ContextConfig, Error, Model, Result, Tokenizer, head,
     mask::skips::NamedMask,
     speculation::{
-        ExitsProposer, Fixed, HeadSource, MaskProposer, Proposer, SourceKind,
+        ExitsProposer, Fixed, HeadSource, MaskProposer, Proposer,
         candidates::{self, Drafters},
     },
 };
@@ -336,9 +336,8 @@ impl DraftArgs {
         let promised = family.first().and_then(|best| best.agreement.or(best.overlap));
         let mut masks: Vec<MaskProposer> = family.into_iter().map(proposer).collect();
         let exits = self.exits(n_layer)?;
-        masks.extend(exits.iter().map(|&layers| MaskProposer::exit(n_layer, layers)));
-        if self.draft_exit.contains(&Exit::Auto) && exits.len() > 1 {
-            masks.retain(|p| p.kind() != SourceKind::Exit);
+        if !self.draft_exit.contains(&Exit::Auto) || exits.len() == 1 {
+            masks.extend(exits.iter().map(|&layers| MaskProposer::exit(n_layer, layers)));
         }
         let exits = (exits.len() > 1).then(|| ExitsProposer::new(n_layer, exits));
         let named = !masks.is_empty() || exits.is_some();

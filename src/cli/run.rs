@@ -27,7 +27,7 @@ use crate::{
     ContextConfig, Error, Gguf, Result, Sampler, Tokenizer,
     chat::prompt_tokens,
     generate::{Generation, Request, Speculation, Stop, TokenScore, generate, speculate},
-    speculation::{Report, SourceKind, Token},
+    speculation::{Report, Token},
     tokenizer::{EncodeOptions, StreamDecoder},
     words::count,
 };
@@ -188,8 +188,8 @@ pub fn run(args: RunArgs) -> Result<()> {
         detail!("the model was given: {prompt_text}");
     }
     let proposers = sources.proposers();
-    let kinds = proposers.iter().map(|proposer| proposer.info(&context).kind).collect();
-    let mut printer = Printer::new(&args, &tokenizer, kinds);
+    let look_up = proposers.iter().map(|proposer| proposer.info(&context).looks_up()).collect();
+    let mut printer = Printer::new(&args, &tokenizer, look_up);
     let watch = |token: Token| {
         let stopped = printer.add(token)?;
         Ok(if stopped || interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -249,8 +249,8 @@ struct Printer<'t> {
     decoder: StreamDecoder<'t>,
     show: bool,
     color: bool,
-    /// By source.
-    kinds: Vec<SourceKind>,
+    /// By source: whether it looks its tokens up.
+    look_up: Vec<bool>,
     stop_strings: Vec<Vec<u8>>,
     /// As much of the text's end as may hold the beginning of a stop string.
     tail: Vec<u8>,
@@ -258,13 +258,13 @@ struct Printer<'t> {
 }
 
 impl<'t> Printer<'t> {
-    fn new(args: &RunArgs, tokenizer: &'t Tokenizer, kinds: Vec<SourceKind>) -> Self {
+    fn new(args: &RunArgs, tokenizer: &'t Tokenizer, look_up: Vec<bool>) -> Self {
         Printer {
             tokenizer,
             decoder: StreamDecoder::new(tokenizer),
             show: !args.json,
             color: args.draft.is_colored(),
-            kinds,
+            look_up,
             stop_strings: args.stop.texts(!args.no_escape).map(String::into_bytes).collect(),
             tail: Vec::new(),
             stopped: false,
@@ -277,7 +277,7 @@ impl<'t> Printer<'t> {
             let text = self.decoder.push(token.id);
             match token.drafted_by.filter(|_| self.color && !text.is_empty()) {
                 Some(source) => {
-                    common::print(format!("{}{text}{PLAIN}", colors::of_source(self.kinds[source])))?
+                    common::print(format!("{}{text}{PLAIN}", colors::of_drafted(self.look_up[source])))?
                 }
                 None => common::print(text)?,
             }

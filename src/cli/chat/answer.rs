@@ -17,7 +17,7 @@ use crate::{
         output::{detail, note},
     },
     engine::{Ended, Stop},
-    speculation::SourceKind,
+    speculation::SourceInfo,
     tokenizer::StreamDecoder,
     words::count,
 };
@@ -79,9 +79,9 @@ impl Talk {
                 let text = decoder.push(token.id);
                 let source = token.drafted_by.filter(|_| self.shows_drafts);
                 // Behind the sources that all texts have is what a rule leaves no choice about.
-                let kind_of = |source: usize| self.opened.sources.get(source).map(|source| source.kind);
-                let kind = source.map(|source| kind_of(source).unwrap_or(SourceKind::Other));
-                shown.add(&text, kind.map(colors::of_source))?;
+                let looks_up =
+                    |source: usize| self.opened.sources.get(source).is_none_or(SourceInfo::looks_up);
+                shown.add(&text, source.map(looks_up).map(colors::of_drafted))?;
                 if shown.is_stopped || stopped.load(Ordering::Relaxed) {
                     session.stop();
                 }

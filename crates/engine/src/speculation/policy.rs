@@ -54,6 +54,13 @@ pub struct SourceInfo {
     pub prefix: Option<Prefix>,
 }
 
+impl SourceInfo {
+    /// Whether its tokens are known before anything is computed.
+    pub fn looks_up(&self) -> bool {
+        self.cost == 0.0
+    }
+}
+
 #[cfg(test)]
 impl SourceInfo {
     pub fn lookup() -> Self {

@@ -35,11 +35,6 @@ impl MaskProposer {
         MaskProposer { passes: LayerPasses { prefix: 0, ..self.passes }, ..self }
     }
 
-    /// [`SourceKind::Exit`] for the first layers, else [`SourceKind::Mask`].
-    pub fn kind(&self) -> SourceKind {
-        self.kind
-    }
-
     /// What a draft step runs.
     pub fn layers(&self) -> &RunLayers {
         &self.passes.mask
