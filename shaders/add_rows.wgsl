@@ -1,6 +1,6 @@
-// A product that is added to its output, which is also prepared for the products behind the next norm, as
-// norm_unscaled.wgsl does it for a few rows. A workgroup makes a block of 32 numbers, some at a time. Needs lanes.wgsl,
-// mean_part.wgsl, and sum_block.wgsl or round_block.wgsl.
+// A product that is added to its output and also does the deferred norm that follows, as norm_unscaled.wgsl does it for a few
+// rows. A workgroup makes a block of 32 numbers, some at a time. Needs lanes.wgsl, mean_part.wgsl, and sum_block.wgsl or
+// round_block.wgsl.
 
 @group(0) @binding(7) var<storage, read> norm_weight: array<f32>; // [y_stride]
 
@@ -40,7 +40,7 @@ fn main(
         return;
     }
     let thread = id.y * LANES + id.x;
-    // An end that no compiler knows: unrolled, the loop takes too many registers.
+    // The end is not a constant, so that no compiler unrolls the loop: that would take too many registers.
     let end = min(32u * (block + 1u), p.rows);
     for (var first = 32u * block; first < end; first += TEAMS * EACH) {
         multiply(first + EACH * id.y, id.x, thread);

@@ -7,7 +7,7 @@ const SOFTMAX = 0u;
 const SIGMOID = 1u;
 const SOFTMAX_OF_CHOSEN = 2u;
 
-// What is no number counts as the least, so that every row has a choice.
+// NaN counts as the lowest score, so that every row has a choice.
 const LEAST = -3.0e38;
 
 struct Params {

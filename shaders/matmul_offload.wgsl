@@ -17,7 +17,7 @@ var<workgroup> w_about: array<About, 64>;
 var<workgroup> x_tile: array<vec4<u32>, 64>; // [2, 32]
 var<workgroup> x_about: array<Column, 32>;
 
-// The same number, in a way that no compiler sees through: it would take the sums below for what they are without rounding.
+// The same number, hidden from compilers: they would simplify the sums below as if nothing were rounded.
 fn kept(a: f32) -> f32 {
     return bitcast<f32>(bitcast<u32>(a) ^ p.zero);
 }

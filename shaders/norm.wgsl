@@ -12,7 +12,7 @@ struct Params {
     // Where the list of rows begins in `rows`, if there is one.
     listed: u32,
     list_at: u32,
-    // 0, which no compiler knows.
+    // Always 0, but not a constant for compilers.
     zero: u32,
 }
 

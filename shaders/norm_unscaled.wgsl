@@ -1,13 +1,13 @@
-// Rows times the norm's weight, prepared for products, but not divided by the root of their mean square: the products behind
-// multiply their sums by that instead (SCALES in product.wgsl). So a product may do this to what it makes, block by block
-// (add_rows.wgsl). Beside each block stands its part of the mean square, which the products of a few rows add up; beside those
-// of many rows, and where no product does this, the scale. Everything is padded with zeros to whole blocks. Needs kept.wgsl,
-// mean_part.wgsl, and sum_block.wgsl or round_block.wgsl.
+// A deferred norm: multiplies rows by the norm's weight and prepares them for products. It does not divide them by the root of
+// their mean square. The products that read the rows multiply their sums by that scale instead (SCALES in product.wgsl). So the
+// product before the norm can do all this for each block that it makes (add_rows.wgsl). Each block also stores its part of the
+// mean square, which the products of a few rows add up. With WHOLE it stores the scale instead, for the products of many rows.
+// Everything is padded with zeros to whole blocks. Needs kept.wgsl, mean_part.wgsl, and sum_block.wgsl or round_block.wgsl.
 
 override THREADS: u32 = 8u;
-// Lanes of the products behind: parts are added in their order.
+// Lanes of the products that read the rows: they add the parts in this order.
 override LANES: u32 = 8u;
-// The scale is left, not its parts.
+// Store the scale, not the parts of the mean square.
 override WHOLE: u32 = 0u;
 
 struct Params {
@@ -16,7 +16,7 @@ struct Params {
     eps: f32,
     // 1 / numbers in a row.
     per_number: f32,
-    // 0, which no compiler knows.
+    // Always 0, but not a constant for compilers.
     zero: u32,
 }
 

@@ -1,4 +1,4 @@
-// Rows of activations as products want them. Needs a text of how (sum_block or round_block).
+// Prepares rows of activations for products. Needs sum_block.wgsl or round_block.wgsl.
 
 struct Params { blocks: u32 }
 

@@ -1,4 +1,4 @@
-// All words of a buffer, read once: how fast the memory is. What they give together keeps the reads from being left out.
+// All words of a buffer, read once: how fast the memory is. Their sum is stored, so that no compiler leaves the reads out.
 
 struct Params {
     // Words of 16 bytes, a multiple of four for each thread.

@@ -98,7 +98,7 @@ fn add(a: vec4<f32>, b: vec4<f32>, sum: f32) -> f32 {
     return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, sum))));
 }
 
-// log(1 + e^x), also where e^x is next to nothing beside 1.
+// log(1 + e^x), also where e^x is tiny compared with 1.
 fn softplus(x: f32) -> f32 {
     if x > 20.0 {
         return x;

@@ -1,4 +1,4 @@
-// The beginnings of parts of a row, each into the same part of another row, with zeros behind them where there is room.
+// Copies the first numbers of each part of a row into the same part of another row, and writes zeros behind them.
 
 struct Params {
     // Parts of a row, how much of each is taken, and how much is written.

@@ -23,11 +23,11 @@ struct Params {
     has_sinks: u32,
     // Numbers in a row of the result.
     out_stride: u32,
-    // In `rows`: which view the slot has; where the views' spans begin; how many rows a view has room for.
+    // In `rows`: which view the slot has; where the views' spans begin; the capacity of a view in rows.
     view_at: u32,
     spans_at: u32,
     view_rows: u32,
-    // Chunks that the partial results have room for.
+    // The capacity of the partial results in chunks.
     most_chunks: u32,
     // The first of the rows that are made here.
     first_row: u32,

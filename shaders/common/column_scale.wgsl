@@ -1,5 +1,5 @@
-// The scale of a column's norm, which the norm of many rows left (norm_unscaled.wgsl). Needs product.wgsl, and a text
-// of activations (x_summed or dot_int8).
+// The scale of a column that a deferred norm of many rows has stored (norm_unscaled.wgsl). Needs product.wgsl, and a text of
+// activations (x_summed or dot_int8).
 fn column_scale(column: u32) -> f32 {
     if SCALES == 0u {
         return 1.0;

@@ -1,8 +1,8 @@
-// Sums of products of whole numbers of eight bits: exact, so their order is nobody's business.
+// Sums of products of whole numbers of eight bits: exact, so their order does not matter.
 
 @group(0) @binding(5) var<storage, read> x: array<vec4<u32>>; // [columns · blocks / 8, 3, 8], see round_block.wgsl
 
-// Where a block begins; what else there is of it stands each time eight further.
+// Where a block begins. Its other words follow at distances of eight.
 fn place_of(block: u32) -> u32 {
     return 24u * (block >> 3u) + (block & 7u);
 }
@@ -23,7 +23,7 @@ fn scale_and_sums(at: u32) -> vec4<f32> {
     return bitcast<vec4<f32>>(x[at + 16u]);
 }
 
-// What a norm left for products with the block.
+// The part of the mean square, or the scale, that a deferred norm has stored with the block.
 fn x_left(block: u32) -> f32 {
     return scale_and_sums(place_of(block)).w;
 }

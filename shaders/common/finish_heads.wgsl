@@ -1,5 +1,5 @@
-// What happens to a finished sum of a query, a key or a value: pairs of neighbours are rotated, queries go where attention
-// reads them, and keys and values to their cells. These are the operations of rope_store.wgsl, so the bits are too. Heads
+// Stores a finished sum of a query, a key or a value: pairs of neighbours are rotated, queries go where attention reads them,
+// keys and values to their cells. The operations are those of rope_store.wgsl, and so are the bits. Heads
 // have whole groups of eight numbers. Needs product.wgsl, halves.wgsl and stored.wgsl; y: [columns, heads, head_dim].
 
 @group(0) @binding(7) var<storage, read> rows: array<u32>;

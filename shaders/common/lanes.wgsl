@@ -2,12 +2,12 @@
 // (products_*) and product.wgsl.
 
 override TEAMS: u32 = 1u;
-// Rows of a team, two or four. What is read of x serves all of them; no row's sum knows of the others.
+// Rows of a team, two or four. Each load of x is used for all of them; the rows' sums do not depend on each other.
 override EACH: u32 = 2u;
-// Pairs of sums that a workgroup makes: COLUMNS · TEAMS · LANES, and as many again for four rows; behind them, where there
-// are parts, LANES for two columns each.
+// Pairs of sums that a workgroup makes: COLUMNS · TEAMS · LANES, twice as many for four rows. With PARTS there are LANES more
+// behind them for every two columns.
 override SUMS: u32 = 512u;
-// What a norm left to multiply sums by stands beside rows as the parts of their mean squares; else as the scale.
+// A deferred norm has left parts of the mean square with each row; else it has left the scale.
 override PARTS: u32 = 0u;
 
 // [EACH / 2, COLUMNS, TEAMS, LANES], and sums of the parts of the columns' mean squares: [COLUMNS / 2, LANES], of two columns.
@@ -25,8 +25,8 @@ fn leave(at: u32, sums: vec4<f32>) {
     if EACH > 2u { lane_sums[COLUMNS * TEAMS * LANES + at] = sums.zw; }
 }
 
-// Of a lane and each column: the sum of its blocks' parts of the mean square. For three columns and more, one team makes them
-// first, for want of registers.
+// For a lane and each column: the sum of its blocks' parts of the mean square. For three columns and more, one team computes
+// them first, because registers do not suffice to do it along with the product.
 struct Parts { low: vec4<f32>, high: vec4<f32> }
 
 fn with_parts(parts: Parts, at: u32) -> Parts {
@@ -49,9 +49,9 @@ fn leave_parts(parts: Parts, lane: u32) {
     if COLUMNS > 6u { lane_sums[PARTS_AT + 3u * LANES + lane] = parts.high.zw; }
 }
 
-// A lane's part of the products of the team that begins at `row`, left where `total` finds it after a barrier.
+// A lane's part of the products of the team that begins at `row`. It is written where `total` reads it after a barrier.
 fn multiply(row: u32, lane: u32, thread: u32) {
-    // Beyond the matrix its last row is read again, and nothing stored.
+    // Beyond the end of the matrix its last row is read again, and nothing is stored.
     let rows = min(vec4<u32>(row) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(p.rows - 1u));
     let firsts = (first_row() + rows) * p.blocks;
     if PARTS != 0u && COLUMNS > 2u && thread < LANES {

@@ -1,5 +1,5 @@
-// A block's part of its row's mean square, and of what is added to that: the parts' sum is what the row is divided by the
-// root of. Needs block.wgsl.
+// A block's part of its row's mean square plus eps. A norm divides the row by the root of the sum of these parts. Needs
+// block.wgsl.
 fn mean_part(in_row: u32, x: Block) -> f32 {
     let first = fma(x.d, x.d, fma(x.c, x.c, fma(x.b, x.b, x.a * x.a)));
     let fours = fma(x.h, x.h, fma(x.g, x.g, fma(x.f, x.f, fma(x.e, x.e, first))));

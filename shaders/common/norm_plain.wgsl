@@ -1,4 +1,4 @@
-// A normed row, stored.
+// Stores a normed row.
 fn put(row: u32, start: u32, scale: f32, thread: u32) {
     var i = thread;
     // Four loads are under way at once.

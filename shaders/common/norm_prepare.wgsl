@@ -1,4 +1,4 @@
-// A normed row, stored, and prepared for the products that read it. Needs kept.wgsl, and sum_block.wgsl or
+// Stores a normed row, and prepares it for the products that read it. Needs kept.wgsl, and sum_block.wgsl or
 // round_block.wgsl.
 
 fn put(row: u32, start: u32, scale: f32, thread: u32) {

@@ -30,7 +30,7 @@ fn y_column(column: u32) -> u32 {
     return first_of_turn + column;
 }
 
-// Output has room for whole tiles.
+// The output buffer holds whole tiles.
 fn has_column(column: u32) -> bool {
     return true;
 }

@@ -73,8 +73,8 @@ struct Numbers { first: vec4<u32>, second: vec4<u32> }
 
 const NIBBLE: vec4<u32> = vec4<u32>(0x0f0f0f0fu);
 
-// What 32 weights have beside whole numbers: a scale or one of either half, a minimum or one of either half, and the
-// whole scales of halves.
+// What a block of 32 weights has besides its whole numbers: one scale or one for each half, one minimum or one for each half,
+// and the halves' scales as whole numbers.
 struct About { scales: vec2<f32>, minimums: vec2<f32>, subs: vec2<i32> }
 
 fn scaled(scale: f32) -> About {

@@ -4,7 +4,7 @@
 // The order of every sum, which fixes its bits: a row's blocks of 32 are dealt to LANES lanes in turn; a lane adds
 // its products one after the other; the lanes' sums are added in order of the lanes.
 
-// Rows come without the scale of their norm, and sums are multiplied by it, see norm_unscaled.wgsl.
+// A deferred norm has left its scale: sums are multiplied by it, see norm_unscaled.wgsl.
 override SCALES: u32 = 0u;
 // Lanes that share a row; with fewer blocks some stay at zero.
 override LANES: u32 = 8u;
@@ -35,8 +35,8 @@ struct Params {
     y_every: u32,
     // Numbers from one column's summands to the next one's; 0 where all columns have the same.
     bias_stride: u32,
-    // For queries, keys and values that go where attention finds them (finish_heads): which of their rows is the
-    // matrix's first, and what rope_store.wgsl says of the rest.
+    // For products that store queries, keys and values (finish_heads): the first of the matrix's rows among those of all heads.
+    // rope_store.wgsl describes the others.
     head_row: u32,
     heads: u32,
     kv_heads: u32,
@@ -49,10 +49,10 @@ struct Params {
     cells_at: u32,
     key_words: u32,
     value_words: u32,
-    // Of the norm of what the product makes: what is added to the mean square, and 1 / numbers in a row.
+    // For a product that does the next norm: what the norm adds to the mean square, and 1 / numbers in a row.
     eps: f32,
     per_number: f32,
-    // 0, which no compiler knows.
+    // Always 0, but not a constant for compilers.
     zero: u32,
 }
 
@@ -60,7 +60,7 @@ struct Params {
 @group(0) @binding(4) var<storage, read> bias: array<f32>; // [rows], or [columns, bias_stride]
 @group(0) @binding(6) var<storage, read_write> y: array<f32>; // [columns, y_stride]
 
-// Finished sums by the scale of their row's norm.
+// Finished sums, multiplied by the scale that a deferred norm has left.
 fn by_scale(sums: vec4<f32>, scale: f32) -> vec4<f32> {
     if SCALES == 0u {
         return sums;

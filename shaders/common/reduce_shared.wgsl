@@ -1,5 +1,5 @@
 // Sums and maxima of `Reduced` over a workgroup of 8, 16, 64 or 256 threads, through shared memory. They are trees:
-// what lies half of what is left apart is joined, until one is left. So the order is fixed by the number of threads.
+// each level adds the upper half of the values to the lower half, until one is left. So the number of threads fixes the order.
 
 var<workgroup> shared_sums: array<Reduced, THREADS>;
 var<workgroup> shared_maxima: array<Reduced, THREADS>;

@@ -3,7 +3,7 @@
 
 const NONE = 0xffffffffu;
 
-// Whether states are made again from rows that were kept, instead of from those of a pass.
+// Make states again from rows that were kept, not from the rows of a pass.
 override AGAIN: bool = false;
 
 @group(0) @binding(1) var<storage, read> runs: array<u32>; // count; of each its rows; by layer of each its slabs; numbers of rows
@@ -13,7 +13,8 @@ struct Run {
     first: u32,
     count: u32,
     kept_from: u32,
-    // The slabs that it goes on from, if any, and that it leaves its state in; and again, that has its rows.
+    // The slab that it goes on from, if any; the slab that it writes its state to; when states are made again, the slab that
+    // has its rows.
     from_slab: u32,
     to_slab: u32,
     rows_slab: u32,
@@ -33,8 +34,8 @@ fn row_of(run: Run, n: u32) -> u32 {
     return runs[run.first + n];
 }
 
-// Whether the slab that is written has to have the rows, too, and as which of its rows the n-th. Again, they are not needed
-// beside a state that takes the place of the one before them.
+// Whether the rows are to be kept in the slab that is written. When states are made again they are not needed if the state
+// replaces the one before these rows.
 fn keeps_rows(run: Run) -> bool {
     if AGAIN {
         return run.rows_slab != run.to_slab && run.from_slab != run.to_slab;

@@ -1,5 +1,5 @@
-// A block of 32 numbers as products in f32 want it: as they are, then the sums of the first half, of the second one and of
-// both, and what a norm leaves for products (`left`). Needs block.wgsl and `prepared`: [blocks, 9]. Blocks are counted
+// A block of 32 numbers prepared for products in f32: the numbers, then the sums of the first half, of the second half and of
+// both, and what a deferred norm has stored (`left`). Needs block.wgsl and `prepared`: [blocks, 9]. Blocks are counted
 // over all rows.
 
 fn sum_of_half(a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>) -> f32 {

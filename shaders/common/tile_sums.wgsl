@@ -1,8 +1,8 @@
-// Which lanes a workgroup of a tile's kernel makes, and what becomes of their sums. Needs product.wgsl
+// Which lanes a workgroup of a tile's kernel makes, and where their sums go. Needs product.wgsl
 // and column_scale.wgsl.
 
-// Workgroups in z share the lanes, so many each, and leave every lane's sums to matmul_join.wgsl: as rows of y, which
-// stand by lane, then by column. 0: a workgroup makes all lanes and adds them itself.
+// Workgroups in z share the lanes, this many each. They store every lane's sums for matmul_join.wgsl as rows of y, ordered by
+// lane, then by column. 0: a workgroup makes all lanes and adds them itself.
 override SHARE: u32 = 0u;
 // Columns of the tile, 16 or 32.
 override WIDTH: u32 = 32u;

@@ -8,7 +8,7 @@ fn x_sum(at: u32, half: u32) -> f32 {
     return 0.0;
 }
 
-// Norms leave nothing for these.
+// Norms are not deferred for these.
 fn x_left(block: u32) -> f32 {
     return 0.0;
 }

@@ -1,4 +1,4 @@
-//! What is asked of GPUs, whichever package has the way to them: what places a model on devices does without that package.
+//! The interface of a package for GPUs, so that placement can be compiled without one.
 
 use std::{fmt, path::Path, path::PathBuf, str::FromStr, sync::Arc};
 
@@ -14,14 +14,14 @@ use crate::{
 /// Which kernels of a GPU are used, where there is a choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GpuVariant {
-    /// Those that need nothing that a device may lack.
+    /// Kernels that need no optional feature.
     #[default]
     Plain,
     /// Activations in whole numbers of 8 bits.
     Dot4,
     /// The same, with tiles by cooperative matrices. wgpu calls them an experiment, so they are used by name only.
     Coop,
-    /// What is right and fastest on the device, by a short trial.
+    /// The fastest that is right on the device, found by a short trial.
     Tried,
 }
 
@@ -53,12 +53,12 @@ impl FromStr for GpuVariant {
     }
 }
 
-/// How wide kernels are, where that is to be another width than the device's own. It fixes the order of sums, so the bits.
+/// How wide kernels are, if not as wide as suits the device. The width fixes the order of sums, and so the bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuWidths {
     /// As on a card; else as on a processor that plays a GPU.
     pub of_card: bool,
-    /// Up to so many rows the product before a norm does its work too. No bit depends on it.
+    /// Up to so many rows the product before a deferred norm does the norm too. No bit depends on it.
     pub norms_in_products: Option<u32>,
 }
 
@@ -77,7 +77,7 @@ pub struct GpuConfig {
     pub key_type: KvType,
     pub value_type: KvType,
     pub held: UnitSet,
-    /// Of those, the units whose low planes lie in RAM.
+    /// The held units whose low planes lie in RAM.
     pub by_planes: UnitSet,
     /// Bytes of device memory that may be taken.
     pub budget: u64,
@@ -107,17 +107,17 @@ pub trait Gpu {
     fn name(&self) -> &str;
     /// Its name, and the driver.
     fn describe(&self) -> String;
-    /// No processor that plays one.
+    /// Whether it is hardware, not a processor that plays a GPU.
     fn is_hardware(&self) -> bool;
-    /// Its memory is the processor's.
+    /// Whether its memory is the processor's.
     fn shares_memory(&self) -> bool;
     /// Bytes of its memory that one program may take, where the driver tells.
     fn memory(&self) -> Option<u64>;
     /// What is known of its speed, by an earlier measurement kept in `cache` or by one now; `None` where there is no memory for
     /// one.
     fn speeds(&self, cache: Option<&Path>) -> Result<Option<Speeds>>;
-    /// From what was asked for to what is used, on a device that proves itself. What earlier runs found out is kept in
-    /// `cache`; where nothing is, `trying` is told and all is tried now, within `budget` bytes of the device's memory.
+    /// Chooses the kernels, and proves that they are right. Outcomes of earlier runs are kept in `cache`. If there are none,
+    /// `trying` is called and everything is tried now, within `budget` bytes of the device's memory.
     fn choose_kernels(
         &self,
         wanted: GpuVariant,
@@ -125,7 +125,7 @@ pub trait Gpu {
         budget: u64,
         trying: &dyn Fn(),
     ) -> Result<Chosen>;
-    /// `progress` is told how many bytes of weights are there, of how many.
+    /// `progress` is told how many bytes of weights are on the device, and of how many.
     fn open(
         &self,
         model: Arc<Model>,
@@ -139,10 +139,10 @@ pub type AnyGpu = Box<dyn Gpu>;
 
 /// The backend of a GPU.
 pub trait OpenedGpu: Backend {
-    /// The products of which it makes the high planes' part. A segment that has one in full begins with it.
+    /// The products of which it has the high planes alone. A segment that makes one with all bits begins with it.
     fn low_products(&self) -> Vec<LowProduct>;
-    /// Multiplies for the CPU with matrices of these units, which lie in RAM, or of which low planes do; `None` where it
-    /// has not the CPU's bits.
+    /// Multiplies for the CPU with matrices of these units, which lie in RAM with all planes or with the low ones. `None` if
+    /// its results have other bits than the CPU's.
     fn offloader(
         &self,
         in_ram: &UnitSet,
@@ -152,7 +152,7 @@ pub trait OpenedGpu: Backend {
     ) -> Result<Option<Box<dyn Multiplier>>>;
 }
 
-/// A way to GPUs: which are there, and how many bytes a model's parts take on any of them.
+/// The GPUs of a machine, and how many bytes a model's parts take on any of them.
 pub trait Gpus: GpuSizes {
     /// Why no GPU can run a model, if none can.
     fn check(&self, model: &Model) -> Result<()>;

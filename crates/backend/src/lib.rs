@@ -1,5 +1,4 @@
-//! What runs plans: the trait that a device implements, keys and values as they are kept in a cache, and the backend of the
-//! CPU, which every machine has.
+//! Runs plans: the trait that a device implements, the bookkeeping of the KV cache, and the backend of the CPU.
 //!
 //! It is a part of spec-run, and no interface of it is promised.
 

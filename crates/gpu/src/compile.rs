@@ -3,7 +3,7 @@
 use super::device::Gpu;
 use crate::Result;
 
-/// A text, and what it takes to compile it.
+/// A text, and what is needed to compile it.
 pub struct Source<'a> {
     pub name: &'a str,
     pub text: String,

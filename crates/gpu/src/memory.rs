@@ -1,7 +1,7 @@
 //! How much memory a GPU has, and how much of it may be taken. wgpu has no such question, so each system is asked in its
 //! own way.
 
-/// Of what the memory is by the driver other programs get the rest.
+/// Of the memory that the driver reports; other programs get the rest.
 const SHARE: f64 = 0.9;
 
 /// In bytes.
@@ -14,7 +14,7 @@ pub struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// What to take of it if nobody says. It is the same from run to run, as the placement ought to be, unless others have
+    /// How much of it to take by default. It is the same from run to run, as the placement ought to be, unless others have
     /// taken so much that this would not fit.
     pub fn share(self) -> u64 {
         let share = (self.bytes as f64 * SHARE) as u64;

@@ -1,5 +1,5 @@
-//! The kernels' parameters, all in one uniform buffer: a slot for each operation, chosen by dynamic offset, written
-//! once. What each number is, the shaders say.
+//! The kernels' parameters, all in one uniform buffer: a slot for each operation, chosen by dynamic offset, written once. The
+//! shaders say what each number is.
 
 use super::device::Gpu;
 use crate::Result;

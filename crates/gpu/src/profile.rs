@@ -12,7 +12,7 @@ pub struct Profile {
     queries: wgpu::QuerySet,
     resolved: wgpu::Buffer,
     readable: wgpu::Buffer,
-    /// What was dispatched since the last reading, with the bytes that it had to read.
+    /// The kernels dispatched since the last reading, with the bytes that each reads.
     pending: Vec<(Kernel, u64)>,
     /// Not timed because there were too many at once.
     missed: usize,

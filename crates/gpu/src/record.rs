@@ -26,7 +26,7 @@ pub struct Recorder<'a> {
     pub gpu: &'a Gpu,
     pipelines: &'a mut Pipelines,
     profile: Option<&'a mut Profile>,
-    /// There as long as something is recorded and not submitted.
+    /// `Some` while something is recorded and not submitted.
     encoder: Option<wgpu::CommandEncoder>,
     pass: Option<wgpu::ComputePass<'static>>,
     /// Of the next compute pass.
@@ -41,7 +41,7 @@ pub struct Recorder<'a> {
     weights: u64,
     dispatches: u64,
     submissions: u64,
-    /// When recording began, and seconds of it before that.
+    /// When recording of the next submission began, and the seconds of those before.
     since: Option<Instant>,
     seconds: f64,
 }
@@ -66,7 +66,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// For commands that were submitted at once before, and are kept to be submitted again.
+    /// For commands that are known to fit one submission, and are kept for a later pass.
     pub fn kept(mut self) -> Self {
         self.most_work = u64::MAX;
         self
@@ -160,7 +160,7 @@ impl<'a> Recorder<'a> {
         self.encoder().copy_buffer_to_buffer(&from.buffer, from.offset, &to.buffer, to.offset, *bytes);
     }
 
-    /// For anything that is no dispatch.
+    /// For anything but a dispatch.
     pub fn encoder(&mut self) -> &mut wgpu::CommandEncoder {
         self.pass = None;
         open(&mut self.encoder, self.gpu)

@@ -1,5 +1,5 @@
-//! What changes from pass to pass, in device buffers: tokens, cells, who sees what, the rotations, and the lists
-//! of cells that attention walks.
+//! What changes from pass to pass, in device buffers: tokens, cells, which cells each row sees, the rotations, and the lists of
+//! cells that attention walks.
 
 use super::device::Gpu;
 use crate::{
@@ -18,12 +18,12 @@ pub struct Sections {
     pub max_rows: usize,
     n_slots: usize,
     n_classes: usize,
-    /// A zero for each row, where a plan looks up what is first for all of them.
+    /// Whether there is a zero for each row: for plans that look up the first row of a table.
     zeros: bool,
-    /// Those that the plan's attentions see; `None` sees everything.
+    /// The windows of the plan's attentions; `None` sees everything.
     windows: Vec<Option<u32>>,
     n_adapters: usize,
-    /// Numbers that are multiplied with what a row has of an adapter, at most.
+    /// The most numbers that are multiplied by a row's scale of an adapter.
     thin_width: usize,
 }
 
@@ -45,7 +45,7 @@ impl Sections {
         Sections { max_rows, n_slots, n_classes, zeros, windows, n_adapters, thin_width }
     }
 
-    /// Which rows of the table of tokens, of one of positions, and of one with a single row, the pass's rows take.
+    /// Where the indexes begin with which the pass's rows are looked up in a table of tokens, of positions, or of a single row.
     pub fn picks(&self, by: EmbedBy) -> usize {
         match by {
             EmbedBy::Token => 0,
@@ -74,7 +74,7 @@ impl Sections {
         self.count() + 1 + slot * self.windows.len() + of_slot
     }
 
-    /// How much of an adapter each row has, as floats, once for each number that is multiplied with it.
+    /// Each row's scale of an adapter, as floats, repeated for each number that is multiplied by it.
     pub fn scales(&self, adapter: usize) -> usize {
         self.count() + 1 + self.n_slots * self.windows.len() + adapter * self.max_rows * self.thin_width
     }
@@ -92,8 +92,8 @@ impl Sections {
         self.spans() + 2 * views * self.max_rows
     }
 
-    /// So many views there can be: for each window one of all slots, and one of each that a mask left out. There is one
-    /// where nothing attends, too.
+    /// The most views: for each window one of all slots, and one of each slot that a mask left out. At least one, also where
+    /// nothing attends.
     pub fn most_views(&self) -> usize {
         (self.windows.len() * (self.n_slots + 1)).max(1)
     }
@@ -104,7 +104,7 @@ impl Sections {
     }
 }
 
-/// What the positions of rows come to: for each row the rotations of all tables, and factors of queries.
+/// What follows from the positions of rows: for each row the rotations of all tables, and factors of queries.
 #[derive(Clone, Debug)]
 pub struct Turns {
     /// Where a table's pairs begin in a row.
@@ -159,7 +159,7 @@ pub struct RowData {
 }
 
 impl RowData {
-    /// Bytes of all of it but what lists grow to.
+    /// Bytes of all of it, without what lists may grow to.
     pub fn bytes(plan: &Plan, max_rows: usize, layout: &KvLayout) -> u64 {
         let sections = Sections::new(plan, max_rows, layout);
         let words = sections.words(sections.most_views()) + 2 * layout.n_cells();
@@ -309,7 +309,7 @@ pub fn halves(rope: &Rope) -> u32 {
 /// Lists of cells on the device. A list mostly grows at its end from pass to pass, so only what differs is sent.
 pub struct Lists {
     pub buffer: wgpu::Buffer,
-    /// Goes up when the buffer is another one.
+    /// Increases when the lists get another buffer.
     pub generation: u64,
     n_cells: usize,
     /// What each region of `n_cells` words holds.

@@ -1,4 +1,4 @@
-//! A context shift: the keys of cells turned, on copies where cells are shared.
+//! A context shift: the keys of cells are rotated, on copies where cells are shared.
 
 use wgpu::util::{BufferInitDescriptor, DeviceExt};
 
@@ -27,7 +27,7 @@ pub struct ShiftParams {
     pub moves: u32,
 }
 
-/// Copies keys and values of cells, in every slot that lives here, and turns the keys by `delta` positions.
+/// Copies keys and values of cells, in every slot on this device, and rotates the keys by `delta` positions.
 pub fn shift(
     gpu: &Gpu,
     pipelines: &mut Pipelines,
@@ -52,7 +52,7 @@ pub fn shift(
         let count = moves[lying.class].len() as u32;
         let [x, y, _] = in_two(count, &gpu.limits);
         let rope = lying.rope.map(|id| &ropes[id.0 as usize]);
-        // Where a key is already turned, the magnitude is in it.
+        // A stored key has its magnitude already.
         let mut by: Vec<[f32; 2]> = rope.map_or(Vec::new(), |rope| turns(rope, delta as f64, 1.0).collect());
         let [key_words, value_words] = cache.words(lying.head_dim, lying.keys_only);
         let params = ShiftParams {

@@ -14,7 +14,7 @@ const OF_THREAD: usize = 16;
 /// The longest key of a scan: a column is shared by the threads of a workgroup.
 pub const MOST_KEY: usize = THREADS * OF_THREAD;
 
-/// No such slab, and rows that are not kept.
+/// Stands for no slab, and for rows that are not kept.
 const NONE: u32 = u32::MAX;
 
 /// How a scan's heads are shared by workgroups.
@@ -38,7 +38,7 @@ impl ScanShape {
 pub struct Slab {
     /// The scan's matrices, a part for each workgroup.
     pub matrices_at: usize,
-    /// Rows that can be gone through again: a convolution's inputs, and gates.
+    /// Rows that can be replayed: a convolution's inputs, and gates.
     pub rows_at: usize,
     pub row_len: usize,
     pub len: usize,
@@ -74,7 +74,7 @@ pub fn bytes_of_layer(plan: &Plan, layer: usize, slabs: usize) -> u64 {
 pub struct StateStore {
     /// By layer: the slabs one after the other, where it lives here.
     slabs: Vec<Option<wgpu::Buffer>>,
-    /// What a pass does to them, as `states.wgsl` has it.
+    /// The runs of a pass, in the layout of `states.wgsl`.
     pub runs: wgpu::Buffer,
 }
 
@@ -94,7 +94,7 @@ impl StateStore {
         Ok(StateStore { slabs: made, runs })
     }
 
-    /// Bytes of what a pass does to states.
+    /// Bytes of the runs of a pass.
     pub fn runs_bytes(plan: &Plan, max_rows: usize) -> u64 {
         match plan.mixers.len() {
             0 => 0,
@@ -107,7 +107,7 @@ impl StateStore {
         self.slabs[id.index()].as_ref().expect("a mixer runs where its states are")
     }
 
-    /// Sends what a pass does.
+    /// Sends the runs of a pass.
     pub fn send(&self, gpu: &Gpu, runs: &[StateRun]) {
         if self.slabs.iter().any(Option::is_some) && !runs.is_empty() {
             let words = pass_words(self.slabs.len(), runs);
@@ -115,7 +115,7 @@ impl StateStore {
         }
     }
 
-    /// Sends what it takes to make states again.
+    /// Sends the run that makes states again.
     pub fn send_again(&self, gpu: &Gpu, replay: &Replay) {
         gpu.queue.write_buffer(&self.runs, 0, bytemuck::cast_slice(&replay_words(replay)));
     }
@@ -180,7 +180,7 @@ mod tests {
         MixerSpec { conv, scan }
     }
 
-    /// Every column of a head has a workgroup, whose threads have room for all of its numbers.
+    /// Every column of a head has a workgroup, whose threads hold all of its numbers.
     #[test]
     fn workgroups_have_all_numbers_of_a_state() {
         for rows in [4, 16, 20, 64, 128, 256, 1000, MOST_KEY] {

@@ -1,5 +1,5 @@
-//! A short trial of the variants that a device offers. One is used if it gives what the plain kernels give, to what
-//! rounding allows, a row has the same bits in every regime, and it is faster.
+//! A short trial of the variants that a device offers. One is used if its results are those of the plain kernels up to
+//! rounding, if a row has the same bits in every regime, and if it is faster.
 
 use std::path::Path;
 
@@ -27,9 +27,9 @@ use crate::{
     words::count,
 };
 
-/// Less than this is not worth other bits.
+/// A variant must be this much faster to be used, because it changes bits.
 const WORTH: f64 = 1.05;
-/// No regime may lose more.
+/// No regime may be slower than this.
 const LEAST: f64 = 0.95;
 
 /// Weights in a row of the matrices that are tried.
@@ -53,13 +53,13 @@ pub struct TrialOutcome {
 }
 
 const OUTCOME: &str = "trial of four";
-/// What was under way, for the case that it takes the program with it; and what the device failed at.
+/// What was being tried, in case it ends the program, and the trials in which the device failed.
 const UNDER_WAY: &str = "trying";
 /// So many trials of a variant that did not come to an end are the driver's fault. One may have been stopped by hand, or
 /// others had taken the device or its memory.
 const PATIENCE: usize = 2;
 
-/// Room enough for a trial by itself.
+/// Enough memory for a trial alone.
 pub const TRIAL_BYTES: u64 = 1 << 30;
 
 /// From what was asked for to what is used, on a device that proves itself. What earlier runs found out is kept in
@@ -73,7 +73,7 @@ pub fn choose(
 ) -> Result<Chosen> {
     let shelf = directory.map(|directory| DiskCache::new(directory, &found.info));
     let proof = match proof::of(found, directory) {
-        // No room for a proof: its buffers are small, so it will be told of soon enough.
+        // Not enough memory for a proof. Its buffers are small, so opening the model will fail with an error soon.
         Err(Error::Memory(_)) => Proof::default(),
         proof => proof?,
     };
@@ -95,7 +95,7 @@ pub fn choose(
     trying();
     match try_all(found, budget.min(TRIAL_BYTES), shelf.as_ref()) {
         Ok((outcome, speeds)) => Ok(Chosen { variant: outcome.chosen().name(), speeds, refusal }),
-        // No room to try anything: nothing is known, and the plain kernels run.
+        // Not enough memory to try anything: the plain kernels are used.
         Err(Error::Memory(_)) => Ok(Chosen { speeds, ..Chosen::default() }),
         Err(e) => Err(e),
     }
@@ -168,7 +168,7 @@ impl Score {
         self.faster.iter().find(|(what, _)| what == name).map(|&(_, ratio)| ratio)
     }
 
-    /// The mean of the ratios, as ratios have one.
+    /// The geometric mean of the ratios.
     fn mean(&self) -> f64 {
         (self.faster.iter().map(|(_, r)| r.ln()).sum::<f64>() / self.faster.len().max(1) as f64).exp()
     }
@@ -201,11 +201,11 @@ fn try_all(found: &Found, budget: u64, shelf: Option<&DiskCache>) -> Result<(Tri
     let mut scores: Vec<Score> = Vec::new();
     let mut is_sure = true;
     for variants in TRIED {
-        // Cooperative matrices are for the tiles of what dot4 does, so without that they are nothing.
+        // Cooperative matrices are for the tiles of dot4, so they are of no use without it.
         let dot4 = scores.iter().find(|score| score.variant == Variants::DOT4.to_string());
         let like = dot4.filter(|_| variants == Variants::COOP);
         if variants.check(found).is_ok() && like.is_none_or(|dot4| dot4.fault.is_none()) {
-            // On a device of its own: what one variant breaks, and the features it asks for, are nothing to the others.
+            // On a device of its own: a variant that breaks it, and the features it asks for, do not affect the others.
             let tried = guarded(shelf, variants, || {
                 try_arith(&Gpu::open_for(found, budget, false, variants)?, variants, like)
             })?;
@@ -229,7 +229,7 @@ fn concluded(shelf: Option<&DiskCache>, scores: Vec<Score>, is_sure: bool) -> Tr
 /// How a trial of a variant ended.
 struct Tried {
     score: Score,
-    /// It says something of the variant, not of what else the device was at.
+    /// The outcome was caused by the variant, not by other work on the device.
     is_sure: bool,
 }
 
@@ -287,7 +287,7 @@ fn how(columns: usize, arith: Arith) -> How<'static> {
     How { arith, ..plain(columns, columns > FEW_ROWS) }
 }
 
-/// `like`: how kernels did that are the same but for tiles.
+/// `like`: the outcome of kernels that differ in tiles only.
 fn try_arith(gpu: &Gpu, variants: Variants, like: Option<&Score>) -> Result<Score> {
     let (mut plain, mut pipelines) = (Pipelines::with(Variants::PLAIN), Pipelines::with(variants));
     if let Some(fault) = find_fault(gpu, variants.arith, &mut plain, &mut pipelines)? {

@@ -50,7 +50,7 @@ pub struct Tuning {
     pub gate: u32,
     /// Threads of a workgroup of norms.
     pub norm: u32,
-    /// Up to so many rows the product before a norm does its work too. No bit depends on it.
+    /// Up to so many rows the product before a deferred norm does the norm too. No bit depends on it.
     pub norms_in_products: u32,
     /// Up to so many rows are multiplied by the kernels of a few rows, in turns of at most eight. No bit depends on it.
     pub rows_in_turns: u32,
@@ -59,7 +59,7 @@ pub struct Tuning {
     /// Threads of a workgroup of attention, and by how many of them a pair of numbers is made: one or four.
     pub attend: u32,
     pub attend_shares: u32,
-    /// Workgroups that keep the device busy: where there are as many, heads share what they read.
+    /// How many workgroups keep the device busy. With so many, heads share what they read.
     pub crowd: u32,
 }
 
@@ -141,7 +141,7 @@ impl Tiling {
     }
 }
 
-/// How the kernels of a few rows make more of them: as often as it takes, each time as many.
+/// How the kernels of a few rows multiply more of them: in several turns of equally many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turns {
     pub columns: u32,

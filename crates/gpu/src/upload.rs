@@ -22,7 +22,7 @@ const PIECE: usize = 8 << 20;
 /// The most staging memory at any time.
 const MOST_STAGED: usize = 64 << 20;
 
-/// The device is given work when so much is staged.
+/// Copies are submitted when so much is staged.
 const SUBMITTED: usize = 16 << 20;
 
 /// What lies in staging memory: what is being filled, and what the device has been told to copy.
@@ -135,7 +135,7 @@ impl<'a> Upload<'a> {
             let Some(size) = wgpu::BufferSize::new(sizes[i] as u64) else { continue };
             let at = region.offset + rates[i].bytes_for(rows.start * matrix.blocks) as u64;
             let view = self.gpu.queue.write_buffer_with(&self.buffers[region.buffer], at, size);
-            // No view: the device is in trouble and says so when it is asked.
+            // No view: the device has failed, and its next check returns the error.
             let Some(view) = view else { return self.gpu.check() };
             views.push((i, rates[i], view));
         }

@@ -19,7 +19,7 @@ pub enum PassKind {
 pub struct Usage {
     /// By kind: how many passes, and what they did.
     passes: [(u64, Traffic); 3],
-    /// Nanoseconds of recording a dispatch, of each pass that was recorded as without timing.
+    /// Nanoseconds per dispatch that recording took, for each pass that was not timed by kernel.
     recording: Vec<f64>,
 }
 

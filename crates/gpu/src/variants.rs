@@ -13,20 +13,20 @@ pub enum Arith {
     /// Weights and activations as they are, in f32.
     #[default]
     Float,
-    /// Weights as the numbers that they are stored as, in f32; what is taken off them and by what they are multiplied
-    /// meets their sum of products. So activations stand with the sums of each 16.
+    /// Weights as the whole numbers that are stored, in f32. Their offset and scale are applied to the sum of a block's
+    /// products. So activations come with the sum of every 16.
     Summed,
     /// Activations in whole numbers of 8 bits with a scale for 32, as the CPU has them; sums of products are exact.
     Int8,
 }
 
 impl Arith {
-    /// How a format is multiplied: floats as they are, others never so.
+    /// How a format is multiplied: float formats as floats, all others in another way.
     pub fn of(self, format: Format) -> Self {
         if format.is_float() { Arith::Float } else { self.max(Arith::Summed) }
     }
 
-    /// What rows are prepared for: the matrices that do not take them as they are.
+    /// The form in which rows are prepared, for matrices that do not take floats.
     pub fn of_all(self, formats: impl Iterator<Item = Format>) -> Self {
         formats.map(|format| self.of(format)).max().unwrap_or_default()
     }
@@ -86,7 +86,7 @@ impl Variants {
     pub const DOT4: Variants = Variants { arith: Arith::Int8, ..Variants::PLAIN };
     pub const COOP: Variants = Variants { coop: true, ..Variants::DOT4 };
 
-    /// Those of a name.
+    /// The variants that a name stands for.
     ///
     /// # Panics
     /// If they are still to be tried.

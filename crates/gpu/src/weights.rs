@@ -45,7 +45,7 @@ pub struct Region {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
     Rows(Buf),
-    /// Beside these: an up matrix of another format than its gate, whose results then meet.
+    /// To a buffer with the layout of this one: an up matrix whose gate has another format. The gate is multiplied by it then.
     UpRows(Buf),
     Logits,
 }
@@ -54,15 +54,15 @@ pub enum To {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Joined {
     pub weights: Vec<WeightId>,
-    /// Of so many rows each, in their order; of a gate and its up matrix one for each.
+    /// The bias of each matrix and its number of rows, in order.
     pub biases: Vec<(Option<WeightId>, usize)>,
     pub format: Format,
     pub mode: Mode,
     pub src: Buf,
     pub to: To,
-    /// What the gate of an up matrix goes through.
+    /// The activation of a gate.
     pub activation: Option<Activation>,
-    /// Operations of the plan that this one does.
+    /// How many operations of the plan this product does.
     pub covers: usize,
     /// Matrices of one size that are multiplied one by one.
     pub apart: Option<Apart>,
@@ -77,7 +77,7 @@ pub enum Apart {
     Heads,
 }
 
-/// What the operations of one sublayer become. `by_planes`: the weights of which only the high plane is here.
+/// The products of one sublayer's operations, joined. `by_planes`: the weights of which only the high plane is here.
 pub fn join(model: &Model, layout: &Layout, ops: &[PlanOp], by_planes: &[bool]) -> Vec<Joined> {
     let format = |id: WeightId| {
         let ty = model.weight(id).ty();
@@ -193,7 +193,7 @@ pub fn join(model: &Model, layout: &Layout, ops: &[PlanOp], by_planes: &[bool]) 
     out
 }
 
-/// Row by row in turn, or where they have different formats one after the other.
+/// A gate and its up matrix are one product, row by row in turn; with different formats they are two.
 fn gate_and_up(gate: Joined, up: Joined, activation: Activation) -> Vec<Joined> {
     if gate.format == up.format {
         return vec![Joined {
@@ -216,7 +216,7 @@ pub enum Numbers {
     Affine { weight: Option<WeightId>, bias: Option<WeightId>, len: usize },
     /// A convolution's weights by place in the kernel and then by channel, and its bias.
     Taps { weight: WeightId, bias: Option<WeightId>, kernel: usize, channels: usize },
-    /// For each head of a scan the bias of its step, its decay, and what goes through.
+    /// For each head of a scan: its step's bias, its decay, and the factor of its direct path.
     OfHeads { step_bias: WeightId, decay: WeightId, through: Option<WeightId>, heads: usize },
 }
 
@@ -360,13 +360,13 @@ impl Matrix {
         self.parts.iter().flat_map(|p| p.streams).map(|s| s.bytes).sum()
     }
 
-    /// What a coarse product leaves out.
+    /// Bytes that a coarse product does not read.
     pub fn low_bytes(&self) -> u64 {
         self.parts.iter().map(|p| p.streams[1].bytes).sum()
     }
 }
 
-/// Deals out places in buffers of a limited size, in order.
+/// Assigns offsets in buffers of a limited size, in order.
 #[derive(Debug, Default)]
 pub struct Packer {
     /// Sizes of the buffers so far.
@@ -374,7 +374,7 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// Places for pieces that must lie in one buffer.
+    /// Offsets for pieces that must lie in one buffer.
     fn place<const N: usize>(&mut self, bytes: [u64; N], arena: u64) -> [Region; N] {
         let whole: u64 = bytes.iter().map(|b| b.next_multiple_of(ALIGN)).sum();
         if self.buffers.last().is_none_or(|used| used + whole > arena) {
@@ -389,7 +389,7 @@ impl Packer {
     }
 }
 
-/// Where a matrix goes: parts of at most `limit` bytes, each of whole matrices of `each` rows.
+/// Divides a matrix: parts of at most `limit` bytes, each of whole matrices of `each` rows.
 fn place_matrix(
     packer: &mut Packer,
     format: Format,
@@ -493,7 +493,7 @@ impl Weights {
         Ok(weights)
     }
 
-    /// The biases of a part of the matrix that begins with this weight; something, if it has none.
+    /// The biases of a part of the matrix that begins with this weight. Without biases some other buffer, which is not read.
     pub fn bias_of(&self, first: WeightId, part: &MatrixPart) -> wgpu::BufferBinding<'_> {
         let bias = self.biases.get(&first).map_or(self.nothing, |&region| Region {
             offset: region.offset + 4 * part.first_row as u64,
@@ -518,7 +518,7 @@ impl Weights {
 }
 
 impl Joined {
-    /// What the CPU makes before it, where only the high plane is here.
+    /// The part of the product that the CPU makes first, if this device has the high plane alone.
     pub fn low_product(&self) -> Option<LowProduct> {
         self.format.high_alone().is_some().then(|| LowProduct {
             weights: self.weights.clone(),

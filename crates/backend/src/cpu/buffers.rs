@@ -54,7 +54,7 @@ unsafe impl<T: Send> Sync for PerThread<T> {}
 struct Beside {
     /// int8 rows: it feeds quantized matrices.
     int8: bool,
-    /// Room for the second factor of a gate that writes it.
+    /// It has a buffer for the second factor of the gate that writes it.
     up: bool,
 }
 
@@ -83,7 +83,7 @@ fn parts_size(plan: &Plan, rows: usize, chunks: usize) -> (usize, usize) {
     (rows.saturating_mul(n_head), attention::part_floats(head_dim).saturating_mul(chunks))
 }
 
-/// Whether there is room for the parts of so many chunks.
+/// Whether the parts of so many chunks fit.
 pub fn parts_fit(plan: &Plan, rows: usize, chunks: usize) -> bool {
     let (rows, width) = parts_size(plan, rows, chunks);
     rows.saturating_mul(width).saturating_mul(size_of::<f32>()) <= MOST_PARTS_BYTES
@@ -126,7 +126,7 @@ impl Buffers {
         (max_rows * row) as u64
     }
 
-    /// Room for the parts of `chunks` chunks; for twice as many where there is too little, so that it seldom
+    /// Makes the buffer hold the parts of `chunks` chunks. If it is too small it grows to twice as many, so that it seldom
     /// grows.
     pub fn make_room_for_parts(&mut self, plan: &Plan, rows: usize, chunks: usize) {
         let (rows, width) = parts_size(plan, rows, chunks);
@@ -198,7 +198,7 @@ mod tests {
     use crate::Model;
     use spec_run_gguf::embedded;
 
-    /// As many heads as rows of them times what each chunk of a context gives: gigabytes, if nobody looks.
+    /// Rows times heads times chunks of a long context: without a limit that would be gigabytes.
     #[test]
     fn parts_of_chunks_are_bounded() {
         let model = Model::load(std::sync::Arc::new(embedded::open().unwrap())).unwrap();

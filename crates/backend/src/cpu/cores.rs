@@ -51,7 +51,7 @@ pub struct Seat {
 }
 
 impl Cores {
-    /// Those of this process: what the system or somebody who started it has left it.
+    /// The cores that this process may use.
     pub fn here() -> Self {
         Self::found().unwrap_or_else(|| Cores { known: Vec::new(), n_fast: num_cpus::get_physical() })
     }

@@ -1,7 +1,7 @@
-//! How many threads of a team take part. Where other programs have the cores, a thread that is off its core keeps
-//! all others waiting at the next barrier, so that fewer threads are faster, down to one. What tells is how much
-//! processor time a second of passes gets for its work, whatever the work is: so many threads are tried against
-//! fewer, and later again against more. No result depends on how many there are.
+//! How many threads of a team take part. Where other programs have the cores, a thread that is off its core keeps all others
+//! waiting at the next barrier, so that fewer threads are faster, down to one. The measure is how much processor time the
+//! threads get in a second of passes, whatever the work is. From time to time fewer threads are tried, and later more again. No
+//! result depends on how many there are.
 
 use std::time::{Duration, Instant};
 
@@ -77,7 +77,7 @@ impl Crew {
                     self.now = before;
                     self.rest = (2 * self.rest).min(LONGEST_REST);
                 }
-                // What has gone down may go on.
+                // If fewer threads were better, still fewer may be.
                 if !better || self.now < before && !self.is_slow(got) {
                     self.rests_until = Some(at + self.rest);
                 }
@@ -91,7 +91,7 @@ impl Crew {
         }
     }
 
-    /// Not half of what so many threads could do: most wait.
+    /// Less than half of what so many threads could do: most of them wait.
     fn is_slow(&self, got: f64) -> bool {
         self.now > 1 && got < self.now as f64 / 2.0
     }

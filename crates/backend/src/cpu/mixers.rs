@@ -193,7 +193,7 @@ fn taps<'a>(conv: &'a Conv, vectors: &'a [Vec<f32>]) -> Taps<'a> {
     Taps { conv, weight: vector(conv.weight), bias: conv.bias.map(vector) }
 }
 
-/// Brings the weights of convolutions into the order in which they are used.
+/// Reorders the weights of convolutions as they are used.
 pub fn order_weights(plan: &Plan, vectors: &mut [Vec<f32>]) {
     for Conv { weight, channels, kernel, .. } in plan.mixers.iter().map(|spec| spec.conv) {
         let vector = &mut vectors[weight.0 as usize];

@@ -1,4 +1,4 @@
-//! What the products of a phase read, shown to who watches.
+//! Shows a watch what the products of a phase read.
 
 use super::{
     pass::Pass,

@@ -1,9 +1,10 @@
 //! Which states of recurrent layers belong to which sequence. As with cells, the numbers lie in the backend, in slabs of
 //! which there is a number for each layer.
 //!
-//! A sequence has the states after its last token, and those before its last batch, from which any row of that batch can be
-//! come back to: beside the later states lie the rows' inputs, which are gone through again. A fork shares slabs, a pass
-//! writes to slabs that nobody else holds. Some earlier states are kept, so that a text that begins alike can go on there.
+//! A sequence has the states after its last token, and those before its last batch, so that it can go back to any row of that
+//! batch: the later slab also keeps the inputs of the batch's rows, which are replayed from the earlier state. A fork shares
+//! slabs, a pass writes to slabs that nobody else holds. Some earlier states are kept, so that a text that begins alike can go
+//! on there.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +27,7 @@ pub struct StateRun {
     pub rows: Vec<usize>,
     /// By layer: the slab to go on from, and where to leave the state; `None`: the layer does not run.
     pub steps: Vec<Option<StateStep>>,
-    /// Where the rows' inputs go among those beside the state; `None`: they are not needed.
+    /// Where the inputs of the rows are kept in the slab; `None`: they are not kept.
     pub replayed_from: Option<usize>,
 }
 
@@ -37,8 +38,8 @@ pub struct StateStep {
     pub to: u32,
 }
 
-/// States that are to be made again: of each layer `from`, and then the first `rows` rows beside `inputs`. Where these are to
-/// be had again they lie beside `to` as well; not where that is `from` itself.
+/// States that are to be made again: in each layer from the state in slab `from` and the first `rows` rows that are kept in
+/// slab `inputs`. The rows are copied to slab `to` as well, unless that is `from` itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replay {
     pub layers: Vec<Option<ReplayStep>>,

@@ -1,4 +1,4 @@
-//! The table of kernels: what each is called, what it binds, of which texts it is made, and which constants specialise it.
+//! The table of kernels: the name, the bindings, the texts and the constants of each.
 
 use super::{
     Kernel, Mode,

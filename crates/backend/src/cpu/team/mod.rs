@@ -90,7 +90,7 @@ impl WorkCounter {
     }
 }
 
-/// From here to there of a whole.
+/// A range of a whole.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     pub from: u64,
@@ -288,7 +288,7 @@ impl Member<'_> {
 }
 
 /// Cuts pieces into parts, each of half of a thread's equal share in those that are left. Small ones at the end even out how
-/// fast threads are; long ones before are read faster, since each begins with memory that nobody has fetched ahead.
+/// fast threads are; long ones before are read faster, since each begins with memory that has not been prefetched.
 fn ever_smaller(mut pieces: Range<usize>, threads: usize) -> impl Iterator<Item = Range<usize>> {
     // Single pieces are for those who get no more than a few.
     let least = (pieces.len() / (4 * threads)).clamp(1, 2);

@@ -109,7 +109,7 @@ pub(super) struct Barrier {
 #[derive(PartialEq)]
 pub(super) enum Passed {
     Together,
-    /// Somebody will never come.
+    /// Some thread will never arrive.
     Poisoned,
 }
 
@@ -171,7 +171,7 @@ impl Barrier {
         self.wake_sleepers();
     }
 
-    /// Makes it a new one, when nobody is at it.
+    /// Resets it, while no thread waits at it.
     pub(super) fn reset(&self) {
         self.arrived.store(0, Ordering::Relaxed);
         self.poisoned.store(false, Ordering::Release);
