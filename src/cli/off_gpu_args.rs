@@ -136,7 +136,7 @@ mod tests {
             ("exps=CUDA0", "`CUDA0`: only CPU can be named"),
             ("exps=", "``: only CPU can be named"),
             ("(exps=CPU", "unclosed group"),
-            ("a(?!b)=CPU", "look-mtp"),
+            ("a(?!b)=CPU", "look-ahead"),
             ("(a{1000}){1000}=CPU", "size limit"),
         ] {
             let error = parse_patterns(bad).unwrap_err();

@@ -198,7 +198,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("-ot exps -p Hi", &["--override-tensor", "`exps` is no REGEX=CPU"]),
     ("-ot exps=CUDA0 -p Hi", &["CUDA0", "only CPU can be named", "-ngl"]),
     ("-ot (exps=CPU -p Hi", &["(exps", "unclosed group"]),
-    ("-ot exps(?!x)=CPU -p Hi", &["look-mtp"]),
+    ("-ot exps(?!x)=CPU -p Hi", &["look-ahead"]),
     ("-ot", &["-ot: a value is missing"]),
     ("-ncmoe many -p Hi", &["many", "--n-cpu-moe"]),
     ("-ncmoe -1 -p Hi", &["-1", "--n-cpu-moe"]),
