@@ -147,7 +147,8 @@ fn once_together(context: Context, make: MakeProposers, kind: SourceKind) -> (us
         .collect();
     let infos: Vec<_> = make().iter().map(|proposer| proposer.info(&context)).collect();
     assert_eq!(infos[0].kind, kind);
-    let rows: Vec<f64> = (0..49).map(|n| if n < 16 { 1.0 + 0.001 * f64::from(n) } else { 3.0 }).collect();
+    let few = |n: i32| 1.0 + 0.001 * f64::from(n);
+    let rows: Vec<f64> = (0..49).map(|n| few(n) + 2.0 * f64::from((n - 15).max(0))).collect();
     let controller = Controller::new(Costs::recalled(&infos, &rows, &[Some(0.01)]), Memory::new());
     let tokenizer = Arc::new(tokenizer());
     let mut engine = Engine::new(context, tokenizer, EngineConfig::default()).drafting(make, controller);
