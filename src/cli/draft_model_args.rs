@@ -107,16 +107,19 @@ impl DraftModelArgs {
         #[cfg(feature = "download")]
         if self.spec_draft_hf.is_some() || wants_head && self.spec_draft_model.is_none() {
             let found = models.fetch_draft(self.spec_draft_hf.as_deref())?;
-            return found.map(Some).ok_or_else(|| unnamed("draft-eagle3"));
+            return found.map(Some).ok_or_else(|| unnamed(A_HEAD));
         }
         #[cfg(not(feature = "download"))]
         if wants_head && self.spec_draft_model.is_none() {
             let _ = models;
-            return Err(unnamed("draft-eagle3"));
+            return Err(unnamed(A_HEAD));
         }
         Ok(self.spec_draft_model.clone())
     }
 }
+
+/// What drafts by such a file is a head that others trained.
+const A_HEAD: &str = "draft-eagle3, draft-dflash or draft-dspark";
 
 /// The error for who asks for a draft model and names none.
 pub fn unnamed(kind: &str) -> Error {

@@ -183,7 +183,7 @@ const LINES: &[&str] = &[
 
 /// Refused, with words of the message.
 const REFUSED: &[(&str, &[&str])] = &[
-    ("--spec-type draft-dspark -p Hi", &["draft-dspark", "name the draft model"]),
+    ("--spec-type draft-medusa -p Hi", &["draft-medusa", "not read here", "spec-run fit"]),
     (r#"--in-prefix " " -p Hi"#, &["--in-prefix:"]),
     ("--lora-scaled adapter.gguf -p Hi", &["--lora-scaled", "adapter.gguf:0.5"]),
     ("--lora-scaled adapter.gguf:x -p Hi", &["--lora-scaled", "adapter.gguf:x"]),
