@@ -8,7 +8,7 @@ use super::mean_square;
 use crate::{
     Model,
     plan::{EmbedBy, NormKind, Op, WeightId},
-    quant::{GgmlType, dequantize},
+    quant::GgmlType,
 };
 
 /// Tables of one model.
@@ -100,13 +100,7 @@ impl Tables {
     }
 
     fn row(&self, table: WeightId, token: u32, out: &mut [f32]) {
-        let weight = self.model.weight(table);
-        let bytes = self.model.weight_bytes(table);
-        let row = weight.row_bytes();
-        dequantize(weight.ty(), &bytes[token as usize * row..][..row], out);
-        if weight.factor != 1.0 {
-            out.iter_mut().for_each(|x| *x *= weight.factor);
-        }
+        self.model.weight_row(table, token as usize, out);
     }
 
     /// A token's embedding over the root mean square of the table.

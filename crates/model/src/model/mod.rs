@@ -240,6 +240,16 @@ impl Model {
         &self.gguf.bytes(&weight.tensor)[weight.range_of(0..weight.rows)]
     }
 
+    /// The numbers of a row of a matrix.
+    pub fn weight_row(&self, id: WeightId, row: usize, out: &mut [f32]) {
+        let weight = self.weight(id);
+        let bytes = weight.row_bytes();
+        crate::quant::dequantize(weight.ty(), &self.weight_bytes(id)[row * bytes..][..bytes], out);
+        if weight.factor != 1.0 {
+            out.iter_mut().for_each(|x| *x *= weight.factor);
+        }
+    }
+
     /// Whether its rows are what tokens become.
     pub fn is_token_table(&self, id: WeightId) -> bool {
         self.weight(id).tensor.name == TOKEN_TABLE

@@ -11,7 +11,6 @@ use crate::{
     Model,
     head::{Together, products::product},
     model,
-    quant::dequantize,
 };
 
 /// Two matrices of a head, as they lie in its file.
@@ -34,12 +33,8 @@ impl Markov {
 
     /// Adds to logits what the token in front of them makes of each.
     pub fn add(&self, token: u32, logits: &mut [f32], together: Together) {
-        let of_token = self.head.weight(self.matrices.of_token);
-        let row_bytes = of_token.row_bytes();
-        let row = &self.head.weight_bytes(self.matrices.of_token)[token as usize * row_bytes..][..row_bytes];
-        let mut column = vec![0.0; of_token.cols];
-        dequantize(of_token.ty(), row, &mut column);
-        column.iter_mut().for_each(|x| *x *= of_token.factor);
+        let mut column = vec![0.0; self.head.weight(self.matrices.of_token).cols];
+        self.head.weight_row(self.matrices.of_token, token as usize, &mut column);
         let to = self.head.weight(self.matrices.to_logits);
         let matrix = Weight::new(to.ty(), self.head.weight_bytes(self.matrices.to_logits), to.rows, to.cols)
             .times(to.factor);
