@@ -23,7 +23,7 @@ pub use inject::Inject;
 pub use mixer::ScanColumns;
 pub use mixer::{Conv, MixerId, MixerSpec, Scan, ScanKind};
 pub use mtp::Mtp;
-pub use op_id::{AheadList, OpId, OpList, PlanOp};
+pub use op_id::{MtpList, OpId, OpList, PlanOp};
 pub use operands::{BufSet, CacheUse, ExpertMatrices, Operands};
 pub use spec_run_kernels::ops::{Activation, Rope, RopePairs};
 pub use unit::{Unit, UnitSet};

@@ -1,7 +1,7 @@
 //! A head that was trained to predict the token after the next one: a layer of its own behind the others, which reads what
 //! the last layer left of a token together with the token that came next.
 
-use super::{AheadList, Buf, LayerOps, Op, OpList, Plan, PlanOp, Step, Unit, Visit};
+use super::{Buf, LayerOps, MtpList, Op, OpList, Plan, PlanOp, Step, Unit, Visit};
 
 /// Such a head. All of its operations work on the model's buffers.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,19 +24,19 @@ impl Mtp {
     }
 
     fn body(&self) -> impl Iterator<Item = PlanOp<'_>> {
-        let after_model = OpList::Mtp(AheadList::AfterModel).number(&self.after_model);
-        let after_itself = OpList::Mtp(AheadList::AfterItself).number(&self.after_itself);
+        let after_model = OpList::Mtp(MtpList::AfterModel).number(&self.after_model);
+        let after_itself = OpList::Mtp(MtpList::AfterItself).number(&self.after_itself);
         after_model.chain(after_itself).chain(self.layer_ops())
     }
 
     fn layer_ops(&self) -> impl Iterator<Item = PlanOp<'_>> {
         let LayerOps { shared, attn, mlp } = &self.layer;
-        let lists = [(AheadList::Shared, shared), (AheadList::Attn, attn), (AheadList::Mlp, mlp)];
+        let lists = [(MtpList::Shared, shared), (MtpList::Attn, attn), (MtpList::Mlp, mlp)];
         lists.into_iter().flat_map(|(list, ops)| OpList::Mtp(list).number(ops))
     }
 
     fn head_op(&self) -> PlanOp<'_> {
-        OpList::Mtp(AheadList::Head).at(0, &self.head)
+        OpList::Mtp(MtpList::Head).at(0, &self.head)
     }
 
     /// What is not done where the model's tokens are looked up, nor where its logits are made.
@@ -77,7 +77,7 @@ impl Plan {
     ///
     /// # Panics
     /// If there is none.
-    pub fn read_ahead(&self, after_itself: bool) -> Buf {
+    pub fn mtp_reads(&self, after_itself: bool) -> Buf {
         let mtp = self.mtp.as_ref().expect("the caller has checked that there is one");
         if after_itself { Buf::X } else { mtp.reads }
     }
@@ -102,8 +102,8 @@ impl Plan {
         let slot = self.layers.len();
         let visit = Visit::first(slot);
         let (list, before) = match after_itself {
-            true => (AheadList::AfterItself, &mtp.after_itself),
-            false => (AheadList::AfterModel, &mtp.after_model),
+            true => (MtpList::AfterItself, &mtp.after_itself),
+            false => (MtpList::AfterModel, &mtp.after_model),
         };
         let step = |PlanOp { id, op }| {
             let unit = Op::unit_in_mtp(op);

@@ -18,7 +18,7 @@ pub enum OpList {
     /// [`Plan::head`](super::Plan::head)
     Head,
     /// A list of [`Plan::mtp`](super::Plan::mtp).
-    Mtp(AheadList),
+    Mtp(MtpList),
     /// [`Inject::before`](super::Inject::before)
     Inject,
     /// A list of [`Inject::layers`](super::Inject::layers).
@@ -27,7 +27,7 @@ pub enum OpList {
 
 /// A list of operations of [`Mtp`](super::Mtp), by the name of its field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AheadList {
+pub enum MtpList {
     AfterModel,
     AfterItself,
     Shared,

@@ -456,7 +456,7 @@ impl Context {
             None => batch.keep_hidden.map(|layer| model.plan.steps_before(layer) - begun),
         };
         let given = match (&batch.mtp, &batch.resume) {
-            (Some(mtp), _) => Some((model.plan.read_ahead(mtp.after_itself), &mtp.before)),
+            (Some(mtp), _) => Some((model.plan.mtp_reads(mtp.after_itself), &mtp.before)),
             (None, Some(resume)) => Some((Buf::X, &resume.hidden)),
             (None, None) => batch.inject.as_ref().map(|rows| (model.plan.read_injected(), rows)),
         };

@@ -43,7 +43,7 @@ impl Context {
                     .into(),
             ));
         }
-        let width = self.model.plan.width(self.model.plan.read_ahead(mtp.after_itself));
+        let width = self.model.plan.width(self.model.plan.mtp_reads(mtp.after_itself));
         if mtp.before.len() != batch.rows.len() * width {
             return Err(Error::Batch(format!(
                 "{} hidden numbers for {} rows of {width}: hand over one row for each token",
