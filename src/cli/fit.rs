@@ -85,7 +85,7 @@ pub fn run(args: FitArgs) -> Result<()> {
     let (tokenizer, model) = common::load(&gguf, &Default::default())?;
     let prompts = args.read_prompts(&gguf, &tokenizer)?;
     let n_ctx = (AT_ONCE * MOST_CELLS) as u32;
-    let config = ContextConfig { n_ctx, isa: args.isa, ..ContextConfig::default() };
+    let config = ContextConfig { n_ctx, sequences: AT_ONCE, isa: args.isa, ..ContextConfig::default() };
     // States are taken out on the CPU, whatever else there is.
     let (mut context, took) = common::open_context(&model, &args.threads.apply(config)?, &Basis::default)?;
     // Only the first call can say how many there are, and this is it.

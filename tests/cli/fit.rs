@@ -55,6 +55,20 @@ fn a_head_is_written_if_it_pays_and_else_one_line_says_so() {
     assert!(!folder.join("x.gguf.states").exists());
 }
 
+/// Sixteen texts at once need more cells in layers with a window of 512 than one text does.
+#[test]
+fn a_model_with_windows_has_room_for_all_texts() {
+    let folder = tempfile::tempdir().unwrap();
+    let [model, head] = ["model.gguf", "head.gguf"].map(|name| folder.path().join(name).display().to_string());
+    let sizes = ["--layers", "6", "--dim", "64", "--ffn", "128", "--heads", "2", "-q", "q8_0"];
+    let made = run(&[&["synth", "--like", "gemma3-1b", "-o", &model], &sizes[..]].concat());
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let output = run(&["fit", "-m", &model, "-o", &head, "--minutes", "0.1", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(said["text_tokens"].as_u64().unwrap() > 2048, "too few to fill the windows: {said}");
+}
+
 /// Texts that are one token for ever say nothing.
 #[test]
 fn a_model_that_repeats_itself_is_one_line() {
