@@ -3,34 +3,68 @@
 use super::{chain::Rows, noise::Noise, store::Store};
 use crate::{
     Result,
-    head::{Tables, mean_square, over_rms},
+    head::{Tables, over_rms},
 };
 
-/// How strong the noise on the taps is, of their own size: a head that leans on single numbers of them knows its texts by
-/// heart.
+/// How strong the noise on each number of the taps is, of the number's own spread: a head that leans on single numbers knows its
+/// texts by heart. Few numbers are so large that a part of a tap's whole size would drown the others.
 const NOISE: f32 = 0.12;
+/// Rows that say how far numbers spread.
+const SPREAD_ROWS: usize = 2048;
 /// Noise comes from a table, since it is needed by the million.
 const TABLE: usize = 1 << 16;
 
 /// Noise for the taps of training.
 pub struct TapNoise {
     table: Vec<f32>,
+    /// Of each number of a row.
+    spreads: Vec<f32>,
     random: Noise,
 }
 
 impl TapNoise {
-    pub fn new(seed: u64) -> Self {
+    /// For rows like those of these texts.
+    pub fn new(seed: u64, store: &Store, tables: &Tables, texts: &[usize]) -> Result<Self> {
+        let mut rows = 0;
+        let enough = |&&text: &&usize| {
+            let before = rows;
+            rows += store.texts()[text].rows();
+            before < SPREAD_ROWS
+        };
+        let texts: Vec<usize> = texts.iter().take_while(enough).copied().collect();
+        let rows = Rows::of(store, tables, &texts, None)?;
         let mut random = Noise::new(seed);
-        TapNoise { table: (0..TABLE).map(|_| NOISE * random.normal()).collect(), random }
+        Ok(TapNoise {
+            table: (0..TABLE).map(|_| NOISE * random.normal()).collect(),
+            spreads: spreads(&rows.inputs, rows.len()),
+            random,
+        })
     }
 
     fn add_to(&mut self, row: &mut [f32]) {
-        let size = mean_square(row).sqrt();
-        for part in row.chunks_mut(TABLE / 2) {
+        for (part, spreads) in row.chunks_mut(TABLE / 2).zip(self.spreads.chunks(TABLE / 2)) {
             let from = self.random.below(TABLE - part.len());
-            part.iter_mut().zip(&self.table[from..]).for_each(|(x, noise)| *x += size * noise);
+            let noise = self.table[from..].iter().zip(spreads);
+            part.iter_mut().zip(noise).for_each(|(x, (noise, spread))| *x += spread * noise);
         }
     }
+}
+
+/// The standard deviation of each column.
+fn spreads(numbers: &[f32], rows: usize) -> Vec<f32> {
+    let columns = numbers.len() / rows.max(1);
+    let mean_of = |of: &dyn Fn(f32, usize) -> f64| {
+        let mut sums = vec![0.0; columns];
+        for row in numbers.chunks_exact(columns.max(1)) {
+            row.iter().enumerate().for_each(|(i, &x)| sums[i] += of(x, i));
+        }
+        sums.into_iter().map(|sum| sum / rows as f64).collect::<Vec<f64>>()
+    };
+    let means = mean_of(&|x, _| f64::from(x));
+    mean_of(&|x, i| (f64::from(x) - means[i]).powi(2))
+        .into_iter()
+        .map(|square| square.sqrt() as f32)
+        .collect()
 }
 
 impl Rows {
@@ -54,7 +88,7 @@ impl Rows {
                 let inputs = &mut rows.inputs[begin..];
                 over_rms(&all[place][width - dim..], &mut inputs[width - dim..]);
                 if let Some(noise) = &mut noise {
-                    inputs.chunks_exact_mut(dim).for_each(|tap| noise.add_to(tap));
+                    noise.add_to(inputs);
                 }
                 let begin = rows.embeddings.len();
                 rows.embeddings.resize(begin + dim, 0.0);
@@ -65,5 +99,29 @@ impl Rows {
             }
         }
         Ok(rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One number of a thousand times the others' size, and one that never changes.
+    #[test]
+    fn noise_is_of_each_numbers_own_spread() {
+        let mut random = Noise::new(5);
+        let rows: Vec<f32> =
+            (0..4000).flat_map(|_| [1000.0 + 50.0 * random.normal(), random.normal(), 7.0]).collect();
+        let found = spreads(&rows, 4000);
+        assert!((found[0] - 50.0).abs() < 2.0 && (found[1] - 1.0).abs() < 0.04, "{found:?}");
+        assert_eq!(found[2], 0.0);
+        let table = (0..TABLE).map(|_| NOISE * random.normal()).collect();
+        let mut noise = TapNoise { table, spreads: found, random };
+        let mut noisy = rows.clone();
+        noisy.chunks_exact_mut(3).for_each(|row| noise.add_to(row));
+        let added: Vec<f32> = std::iter::zip(&noisy, &rows).map(|(noisy, x)| noisy - x).collect();
+        let sizes = spreads(&added, 4000);
+        assert!((sizes[0] / 50.0 - NOISE).abs() < 0.01 && (sizes[1] - NOISE).abs() < 0.01, "{sizes:?}");
+        assert_eq!(sizes[2], 0.0);
     }
 }

@@ -67,7 +67,8 @@ pub fn train(course: &Course, weights: Weights, goes_on: GoesOn) -> Result<Train
     let isa = Isa::detect();
     let most_rate = rate_of(weights.shape().dim);
     let mut optimizer = Optimizer::new(weights);
-    let (mut order, mut tap_noise) = (Order::new(course), TapNoise::new(3));
+    let mut order = Order::new(course);
+    let mut tap_noise = TapNoise::new(3, course.store, course.tables, course.texts)?;
     let started = Instant::now();
     let mut progress = Progress { steps: 0, passed: Duration::ZERO, time: course.time, loss: f32::NAN };
     let mut most_rows = *ROWS.start();
