@@ -185,7 +185,10 @@ pub fn fit(
     let judge = |weights: &Weights| judged(&store, &tables, weights, &base, &costs);
     let list = List::new(frequent.into_iter().take(LIST).collect(), &tables);
     let start = start::start(&store, &tables, &shape, &texts, &list)?;
-    if !watch(Event::Started { strength: start.strength, verdict: judge(&start.weights)? }) {
+    let verdict = judge(&start.weights)?;
+    // Training can lead away from what is right for other texts.
+    let mut best = Best { speed: verdict.speed(), weights: start.weights.clone(), steps: 0 };
+    if !watch(Event::Started { strength: start.strength, verdict }) {
         return Ok(Outcome::Interrupted { tokens: store.all_tokens() });
     }
     let left = config.time.saturating_sub(started.elapsed()).max(config.time.mul_f64(0.2));
@@ -195,24 +198,42 @@ pub fn fit(
         // At each quarter of the way.
         let quarter = (4.0 * progress.passed.as_secs_f64() / left.as_secs_f64()) as u32;
         let goes_on = match quarter > told && quarter < 4 {
-            true => watch(Event::Judged(judge(weights)?)),
+            true => {
+                let verdict = judge(weights)?;
+                best.look_at(weights, progress.steps, &verdict);
+                watch(Event::Judged(verdict))
+            }
             false => true,
         };
         told = told.max(quarter);
         Ok(goes_on && watch(Event::Training(progress.clone())))
     })?;
+    best.look_at(&trained.weights, trained.steps, &judge(&trained.weights)?);
     let training = started.elapsed() - writing;
-    let tokens = store.tokens(false) as u32;
-    let made =
-        Made { text_tokens: tokens, steps: trained.steps, ridge: start.strength, agreement: Vec::new() };
-    let mut head = as_in_file(
-        Head { weights: trained.weights, tokens: base.clone(), embedding_rms: tables.embedding_rms(), made },
-        &model,
-    )?;
+    let Best { weights, steps, .. } = best;
+    let text_tokens = store.tokens(false) as u32;
+    let made = Made { text_tokens, steps, ridge: start.strength, agreement: Vec::new() };
+    let embedding_rms = tables.embedding_rms();
+    let mut head = as_in_file(Head { weights, tokens: base.clone(), embedding_rms, made }, &model)?;
     let verdict = judge(&head.weights)?;
     head.made.agreement = verdict.of_temps[0].agreement.iter().map(|&x| x as f32).collect();
     let seconds = [writing, training].map(|time| time.as_secs_f64());
     Ok(Outcome::Fitted(Box::new(Fitted { head, verdict, seconds })))
+}
+
+/// The head that is predicted to bring the most, of those that were judged.
+struct Best {
+    speed: f64,
+    weights: Weights,
+    steps: u32,
+}
+
+impl Best {
+    fn look_at(&mut self, weights: &Weights, steps: u32, verdict: &Verdict) {
+        if verdict.speed() >= self.speed {
+            *self = Best { speed: verdict.speed(), weights: weights.clone(), steps };
+        }
+    }
 }
 
 /// Has texts written; says whether there is to be more than that.
