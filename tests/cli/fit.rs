@@ -59,7 +59,8 @@ fn a_head_is_written_if_it_pays_and_else_one_line_says_so() {
 #[test]
 fn a_model_with_windows_has_room_for_all_texts() {
     let folder = tempfile::tempdir().unwrap();
-    let [model, head] = ["model.gguf", "head.gguf"].map(|name| folder.path().join(name).display().to_string());
+    let [model, head] =
+        ["model.gguf", "head.gguf"].map(|name| folder.path().join(name).display().to_string());
     let sizes = ["--layers", "6", "--dim", "64", "--ffn", "128", "--heads", "2", "-q", "q8_0"];
     let made = run(&[&["synth", "--like", "gemma3-1b", "-o", &model], &sizes[..]].concat());
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
