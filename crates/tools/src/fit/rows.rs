@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// How strong the noise on each number of the taps is, of the number's own spread: a head that leans on single numbers knows its
-/// texts by heart. Few numbers are so large that a part of a tap's whole size would drown the others.
+/// texts by heart. A few numbers are so large that noise of a tap's whole size would drown all others.
 const NOISE: f32 = 0.12;
 /// Rows that say how far numbers spread.
 const SPREAD_ROWS: usize = 2048;
@@ -25,14 +25,7 @@ pub struct TapNoise {
 impl TapNoise {
     /// For rows like those of these texts.
     pub fn new(seed: u64, store: &Store, tables: &Tables, texts: &[usize]) -> Result<Self> {
-        let mut rows = 0;
-        let enough = |&&text: &&usize| {
-            let before = rows;
-            rows += store.texts()[text].rows();
-            before < SPREAD_ROWS
-        };
-        let texts: Vec<usize> = texts.iter().take_while(enough).copied().collect();
-        let rows = Rows::of(store, tables, &texts, None)?;
+        let rows = Rows::of(store, tables, store.first_of(texts, SPREAD_ROWS), None)?;
         let mut random = Noise::new(seed);
         Ok(TapNoise {
             table: (0..TABLE).map(|_| NOISE * random.normal()).collect(),

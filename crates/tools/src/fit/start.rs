@@ -91,12 +91,9 @@ fn scale_of<'t>(
     texts: &'t [usize],
     most_rows: usize,
 ) -> Result<(&'t [usize], f32)> {
-    let (mut rows, mut count, mut sum) = (0, 0, 0.0);
-    for (i, &text) in texts.iter().enumerate() {
-        if rows >= most_rows {
-            return Ok((&texts[..i], sum / count.max(1) as f32));
-        }
-        rows += store.texts()[text].rows();
+    let texts = store.first_of(texts, most_rows);
+    let (mut count, mut sum) = (0, 0.0);
+    for &text in texts {
         for states in store.states(text)?.chunks_exact(shape.inputs()) {
             sum += mean_square(&states[shape.inputs() - shape.dim..]);
             count += 1;

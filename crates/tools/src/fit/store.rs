@@ -160,6 +160,17 @@ impl Store {
         Ok(true)
     }
 
+    /// The first of these texts, until they have so many rows.
+    pub fn first_of<'t>(&self, texts: &'t [usize], rows: usize) -> &'t [usize] {
+        let mut before = 0;
+        let wanted = texts.iter().take_while(|&&text| {
+            let is_wanted = before < rows;
+            before += self.texts()[text].rows();
+            is_wanted
+        });
+        &texts[..wanted.count()]
+    }
+
     pub fn texts(&self) -> &[Text] {
         &self.texts
     }
