@@ -1,9 +1,10 @@
 """What drafts are worth on models that people trained: each configuration beside plain decoding, prompt by prompt.
 
     benches/real/bench.py PROGRAM PROMPTS.json MODEL.. [--temp 0,0.8] [-n 160] [--prompts N] [--config "NAME=FLAGS"]..
-                          [--json FILE] [--peer LLAMA-SERVER]
+                          [--rounds N] [--json FILE] [--peer LLAMA-SERVER]
 
 Runs alternate: plain, each configuration, plain again; a ratio is that of a run to the mean of the two plain ones around it.
+With --rounds each prompt runs so often, and its ratio is the median: a text of a second varies by a tenth.
 Texts must be the same to the token. Every run is a process of its own; what runs learn is kept in a folder that is empty at
 first, as on a user's machine.
 
@@ -35,6 +36,7 @@ def main():
     parser.add_argument("--prompts", dest="most", type=int)
     parser.add_argument("--config", action="append", default=[], metavar="NAME=FLAGS")
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--peer", metavar="LLAMA-SERVER")
     args = parser.parse_args()
@@ -61,14 +63,17 @@ def compare(args, model, temp, prompts, configs, learned):
     for prompt in prompts:
         if before["prompt"] != prompt:
             before = run(args, model, temp, prompt, PLAIN, learned)
-        for name, flags in configs:
+        runs = {name: [] for name, _ in configs}
+        for name, flags in configs * args.rounds:
             drafted = run(args, model, temp, prompt, shlex.split(flags), learned)
             if drafted["tokens"] != before["tokens"]:
                 sys.exit(f"{model}, {temp}, {name}: another text than plain decoding's for {prompt!r}")
             after = run(args, model, temp, prompt, PLAIN, learned)
             drafted["ratio"] = drafted["speed"] / ((before["speed"] + after["speed"]) / 2)
-            rounds[name].append(drafted)
+            runs[name].append(drafted)
             before = after
+        for name, of_prompt in runs.items():
+            rounds[name].append(sorted(of_prompt, key=lambda run: run["ratio"])[len(of_prompt) // 2])
         if peers:
             for way in peer.WAYS:
                 theirs[way].append(peers.run(way, prompt, args.n, temp, args.seed))
