@@ -71,7 +71,7 @@ fn nothing_is_allocated_for_a_token() {
             pack_later: false,
             runs: UnitSet::all(model.n_layer()),
             held: UnitSet::all(model.n_layer()),
-            by_planes: UnitSet::none(model.n_layer()),
+            by_planes: spec_run_backend::planes::PlanesApart::none(model.n_layer()),
             loras: Default::default(),
             prefetch: false,
             read_chosen: false,

@@ -16,7 +16,7 @@ use crate::{
     context::{ContextConfig, Device, GpuVariant, Planes, Streaming},
     measure::speeds,
     placement::{
-        Acceptance, Basis, PlacementRequest,
+        Acceptance, Basis, HighBits, PlacementRequest,
         forecast::{Known, Origin},
         of_high_bits,
     },
@@ -137,9 +137,10 @@ fn parse_split(text: &str) -> Result<Split, String> {
 
 #[derive(Args, Clone, Debug)]
 pub struct SpeedArgs {
-    /// What forecasts rest on: GB a second from the GPU's memory, RAM and the file, and over the bus if it is said, as
-    /// 1000,50,3,12; - for one that is not known [default: measured, but for the bus]
-    #[arg(long, value_name = "VRAM,RAM,FILE[,BUS]", allow_hyphen_values = true, value_parser = parse_speeds)]
+    /// What forecasts rest on: GB a second from the GPU's memory, RAM and the file, as 1000,50,3. Three more may follow: GB a
+    /// second over the bus, and 10^12 multiplications a second of the GPU and of the CPU, as 12,10,0.8. - for one that is not
+    /// known [default: the first three are measured]
+    #[arg(long, value_name = "VRAM,RAM,FILE[,..]", allow_hyphen_values = true, value_parser = parse_speeds)]
     speeds: Option<Speeds>,
     /// What forecasts rest on: the chance of a draft's first, second, third .. token to be accepted once those before it are,
     /// as 0.84,0.75,0.79; the last one holds for all that follow [default: what the mask's file promises, else what was
@@ -153,8 +154,12 @@ fn parse_chance(text: &str) -> Result<f64, String> {
     chance.ok_or_else(|| "chances from 0 to 1, as 0.84,0.75,0.79".into())
 }
 
-/// GB a second: VRAM, RAM, file, bus.
-type Speeds = [Option<f64>; 4];
+/// GB a second of VRAM, RAM, file and bus; 10^12 multiplications a second of GPU and CPU.
+type Speeds = [Option<f64>; 6];
+
+/// Multiplications that a card makes in the time in which it reads a byte, at least. Of cards with 24 GB an RTX 3090 has the
+/// least arithmetic: 19 multiplications of floats a byte. Of these the products of 16 rows reach half on an H200.
+const PRODUCTS_PER_BYTE: f64 = 10.0;
 
 fn parse_speeds(text: &str) -> Result<Speeds, String> {
     let one = |speed: &str| match speed.trim() {
@@ -162,32 +167,36 @@ fn parse_speeds(text: &str) -> Result<Speeds, String> {
         number => number.parse().ok().filter(|&gb: &f64| gb > 0.0 && gb.is_finite()).map(Some),
     };
     let speeds: Option<Vec<_>> = text.split(',').map(one).collect();
-    let wanted = "three numbers of GB a second, from the GPU's memory, RAM and the file, and a fourth for the bus: 1000,50,3,12";
-    let four = |mut speeds: Vec<_>| {
-        speeds.extend((speeds.len() == 3).then_some(None));
-        speeds.try_into().ok()
+    let wanted = "three numbers of GB a second, from the GPU's memory, RAM and the file, as 1000,50,3, and up to three more: GB a second over the bus, 10^12 multiplications a second of GPU and CPU";
+    let all = |mut speeds: Vec<_>| {
+        let enough = speeds.len() >= 3;
+        speeds.resize(speeds.len().max(6), None);
+        speeds.try_into().ok().filter(|_| enough)
     };
-    speeds.and_then(four).ok_or_else(|| wanted.to_string())
+    speeds.and_then(all).ok_or_else(|| wanted.to_string())
 }
 
 impl SpeedArgs {
     /// What a forecast for this machine rests on; `gguf` is a file whose disk is to be measured.
-    pub fn basis(&self, threads: usize, gguf: Option<&Gguf>, acceptance: Option<Acceptance>) -> Basis {
-        let [vram, ram, file, bus] =
-            self.speeds.unwrap_or_default().map(|gb| gb.map(|gb| Known::given(1e9 * gb)));
+    pub fn basis(&self, threads: usize, gguf: Option<&Gguf>, known: KnownAcceptance) -> Basis {
+        let given = self.speeds.unwrap_or_default();
+        let [vram, ram, file, bus, ..] = given.map(|gb| gb.map(|gb| Known::given(1e9 * gb)));
+        let [.., gpu_products, cpu_products] = given.map(|products| products.map(|n| Known::given(1e12 * n)));
         let default = Basis::default();
+        let of_card = vram.map(|vram| Known::assumed(PRODUCTS_PER_BYTE * vram.value));
         let threads = if threads == 0 { Cores::here().default_threads() } else { threads };
         let ram = ram.or_else(|| speeds::of_ram(threads).ok().map(Known::measured));
         let file = file.or_else(|| speeds::of_file(gguf?).map(Known::measured));
+        let told = (!self.accept.is_empty()).then(|| Acceptance::new(&self.accept, Origin::Given));
         Basis {
             vram: vram.unwrap_or(default.vram),
             ram: ram.unwrap_or(default.ram),
             file: file.unwrap_or(default.file),
             bus: bus.unwrap_or(default.bus),
-            acceptance: match &self.accept[..] {
-                [] => acceptance.unwrap_or(default.acceptance),
-                given => Acceptance::new(given, Origin::Given),
-            },
+            gpu_products: gpu_products.or(of_card).unwrap_or(default.gpu_products),
+            cpu_products: cpu_products.unwrap_or(default.cpu_products),
+            acceptance: told.or(known.acceptance).unwrap_or(default.acceptance),
+            by_two_bits: told.or(known.by_two_bits).unwrap_or(default.by_two_bits),
             ..default
         }
     }
@@ -292,8 +301,9 @@ impl DeviceArgs {
     /// `promised` is what the draft's mask says of how often it is right.
     pub fn basis(&self, model: &Model, config: &ContextConfig, promised: Option<f64>) -> Basis {
         let promised = promised.map(|chance| Acceptance::new(&[chance.clamp(0.0, 1.0)], Origin::Promised));
-        let acceptance = promised.or_else(|| measured(model, config));
-        self.speeds.basis(config.threads, Some(&model.gguf), acceptance)
+        let known = measured(model, config);
+        let known = KnownAcceptance { acceptance: promised.or(known.acceptance), ..known };
+        self.speeds.basis(config.threads, Some(&model.gguf), known)
     }
 
     /// Whether --dry-run is given.
@@ -318,13 +328,22 @@ impl DeviceArgs {
     }
 }
 
+/// How often drafts stand, as far as that is known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KnownAcceptance {
+    pub acceptance: Option<Acceptance>,
+    /// Of drafts by two bits of all weights.
+    pub by_two_bits: Option<Acceptance>,
+}
+
 /// What was measured of such drafts on real models.
-pub fn measured(model: &Model, config: &ContextConfig) -> Option<Acceptance> {
-    let mask = config.placement.draft.as_ref().filter(|_| config.planes == Some(Planes::All))?;
+pub fn measured(model: &Model, config: &ContextConfig) -> KnownAcceptance {
+    let mask = config.placement.draft.as_ref().filter(|_| config.planes == Some(Planes::All));
     let mut bytes: HashMap<GgmlType, u64> = HashMap::new();
     model.weights.iter().for_each(|weight| *bytes.entry(weight.ty()).or_default() += weight.bytes);
-    let (&most, _) = bytes.iter().max_by_key(|(_, bytes)| **bytes)?;
-    of_high_bits(mask, model.n_layer(), most)
+    let most = bytes.iter().max_by_key(|(_, bytes)| **bytes);
+    let of = |high| of_high_bits(mask?, model.n_layer(), *most?.0, high);
+    KnownAcceptance { acceptance: of(HighBits::Most), by_two_bits: of(HighBits::Two) }
 }
 
 fn has_gpu() -> bool {
@@ -382,10 +401,11 @@ mod tests {
     }
 
     #[test]
-    fn speeds_are_three_numbers_or_dashes() {
-        assert_eq!(parse_speeds("1000,-, 2.5"), Ok([Some(1000.0), None, Some(2.5), None]));
-        assert_eq!(parse_speeds("1,2,3,25"), Ok([Some(1.0), Some(2.0), Some(3.0), Some(25.0)]));
-        for bad in ["", "1,2", "1,2,3,4,5", "fast,1,1", "0,1,1", "-1,1,1", "inf,1,1"] {
+    fn speeds_are_three_numbers_or_dashes_and_up_to_three_more() {
+        assert_eq!(parse_speeds("1000,-, 2.5"), Ok([Some(1000.0), None, Some(2.5), None, None, None]));
+        assert_eq!(parse_speeds("1,2,3,25"), Ok([Some(1.0), Some(2.0), Some(3.0), Some(25.0), None, None]));
+        assert_eq!(parse_speeds("1,2,3,-,9,0.5").unwrap()[3..], [None, Some(9.0), Some(0.5)]);
+        for bad in ["", "1,2", "1,2,3,4,5,6,7", "fast,1,1", "0,1,1", "-1,1,1", "inf,1,1"] {
             assert!(parse_speeds(bad).unwrap_err().contains("1000,50,3"), "{bad}");
         }
     }

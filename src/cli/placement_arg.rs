@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::{
     Error, Result,
     mask::skips::ModelId,
-    placement::PlacementRequest,
+    placement::{HighBits, PlacementRequest, PlanesApart},
     plan::{Unit, UnitSet},
 };
 
@@ -106,6 +106,9 @@ struct Here {
 struct LowPlanes {
     attention: Vec<usize>,
     mlp: Vec<usize>,
+    /// Which high planes lie on the GPU; as later versions have it.
+    #[serde(default)]
+    all_but_two_bits: bool,
 }
 
 #[derive(Deserialize, PartialEq)]
@@ -118,7 +121,12 @@ enum Place {
 
 /// What goes to the GPU, and of that what has its low planes in RAM. Between RAM and the file nothing is pinned: they hold
 /// the same bits.
-fn parse(source: &str, bytes: &[u8], model: &ModelId, with_experts: &[bool]) -> Result<(UnitSet, UnitSet)> {
+fn parse(
+    source: &str,
+    bytes: &[u8],
+    model: &ModelId,
+    with_experts: &[bool],
+) -> Result<(UnitSet, PlanesApart)> {
     let plan: Plan = serde_json::from_slice(bytes).map_err(|e| wrong(source, e))?;
     let n_layer = model.n_layer;
     if let Some(of) = plan.model {
@@ -171,11 +179,17 @@ fn parse(source: &str, bytes: &[u8], model: &ModelId, with_experts: &[bool]) -> 
     for layer in (0..n_layer).filter(|&layer| !with_experts[layer]) {
         (seen.experts[layer], held.experts[layer]) = (seen.mlp[layer], held.mlp[layer]);
     }
-    let mut apart = UnitSet::none(n_layer);
-    for LowPlanes { attention, mlp } in plan.places.iter().map(|here| &here.low_planes_in_ram) {
-        for (name, layers, held, apart) in
-            [("attention", attention, &held.attn, &mut apart.attn), ("MLP", mlp, &held.mlp, &mut apart.mlp)]
-        {
+    let mut apart = PlanesApart::none(n_layer);
+    for LowPlanes { attention, mlp, all_but_two_bits } in
+        plan.places.iter().map(|here| &here.low_planes_in_ram)
+    {
+        if *all_but_two_bits {
+            apart.high = HighBits::Two;
+        }
+        for (name, layers, held, apart) in [
+            ("attention", attention, &held.attn, &mut apart.units.attn),
+            ("MLP", mlp, &held.mlp, &mut apart.units.mlp),
+        ] {
             for &layer in layers {
                 if !held.get(layer).is_some_and(|&here| here) {
                     let what = format!("{name} {layer} has its low planes in RAM, and is not in vram itself");
@@ -263,6 +277,22 @@ mod tests {
         fails(&|p| p["places"] = json!(7), "invalid type");
         fails(&|p| *p = json!([]), "");
         fails(&|p| *p = json!({}), "places");
+    }
+
+    #[test]
+    fn planes_that_lie_apart_are_read_with_their_bits() {
+        let mut plan = plan();
+        let of = |plan: &Value| parse("plan.json", plan.to_string().as_bytes(), &model(), &[false; 3]);
+        plan["places"][0]["low_planes_in_ram"] = json!({"attention": [2], "mlp": [2]});
+        // As plans were before there were high planes of two bits.
+        let apart = of(&plan).unwrap().1;
+        assert_eq!((apart.units.attn, apart.units.mlp), (vec![false, false, true], vec![false, false, true]));
+        assert_eq!(apart.high, HighBits::Most);
+        plan["places"][0]["low_planes_in_ram"]["all_but_two_bits"] = json!(true);
+        assert_eq!(of(&plan).unwrap().1.high, HighBits::Two);
+        plan["places"][0]["low_planes_in_ram"]["mlp"] = json!([1]);
+        let message = of(&plan).unwrap_err().to_string();
+        assert!(message.contains("MLP 1 has its low planes in RAM, and is not in vram itself"), "{message}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::{
     Result,
     mask::skips::ModelId,
     placement::{
-        Acceptance, First, HeadForecast, Place, Placement, Share, UnitSize,
+        Acceptance, First, HeadForecast, HighBits, Place, Placement, Share, UnitSize,
         forecast::{COLUMNS, Forecast, Known, Prediction},
         mib,
     },
@@ -70,6 +70,7 @@ fn to_json(plans: &Plans, model: Option<ModelId>) -> Value {
             "whole_layers": forecast.drafting.map(|of| prediction(&forecast, &of)),
             "drafted": forecast.placed.map(|of| prediction(&forecast, &of)),
             "planes": forecast.apart.map(|of| prediction(&forecast, &of.prediction)),
+            "planes_of_two_bits": forecast.apart.map(|of| of.high == HighBits::Two),
             "heads": heads,
         },
         "prompt": plans.prompt.map(|prompt| json!({
@@ -130,7 +131,11 @@ fn places(placement: &Placement) -> Vec<Value> {
                 "attention": layers(Unit::Attn),
                 "mlp": layers(Unit::Mlp),
                 "experts": layers(Unit::Experts),
-                "low_planes_in_ram": {"attention": of_apart(Unit::Attn, &apart.attn), "mlp": of_apart(Unit::Mlp, &apart.mlp)},
+                "low_planes_in_ram": {
+                    "attention": of_apart(Unit::Attn, &apart.units.attn),
+                    "mlp": of_apart(Unit::Mlp, &apart.units.mlp),
+                    "all_but_two_bits": apart.high == HighBits::Two,
+                },
                 "head": here().any(|part| part.unit == Unit::Head),
                 "head_for_one_more": here().any(|part| part.unit == Unit::Mtp),
             })

@@ -291,8 +291,8 @@ impl PlanArgs {
         let plans = |draft, planes| {
             let placement = PlacementRequest { vram, ram, draft: Some(draft), ..PlacementRequest::default() };
             let config = ContextConfig { n_ctx, placement, planes: Some(planes), ..ContextConfig::default() };
-            let acceptance = device_args::measured(&model, &config);
-            runtime::plan_elsewhere(&model, &config, self.speeds.basis(threads, None, acceptance))
+            let known = device_args::measured(&model, &config);
+            runtime::plan_elsewhere(&model, &config, self.speeds.basis(threads, None, known))
         };
         if is_told {
             return plans(mask, if coarse.is_empty() { Planes::Cheap } else { Planes::All });

@@ -5,7 +5,11 @@ use std::{
     sync::Arc,
 };
 
-use spec_run::{Context, ContextConfig, Model, RunLayers, context::Device};
+use spec_run::{
+    Context, ContextConfig, Model, RunLayers,
+    context::Device,
+    placement::{HighBits, PlanesApart, UnitSet},
+};
 use spec_run_gpu::{AdapterChoice, Found, adapters, choose};
 
 use super::{child::Start, context};
@@ -45,6 +49,11 @@ pub fn on(device: &str, model: &Arc<Model>, edit: impl FnOnce(&mut ContextConfig
         c.device = Device::Named(device.into());
         edit(c);
     })
+}
+
+/// The high planes of these units on the GPU, with as many bits as there can be.
+pub fn by_planes(units: UnitSet) -> Option<PlanesApart> {
+    Some(PlanesApart { units, high: HighBits::Most })
 }
 
 /// Rounding grows through the layers: 2^-24 for an operation, some 10^3 terms in a sum that err at random, 16

@@ -1,12 +1,16 @@
 //! Packed weights compute what the rows of the file do, to the bit; and coarse products are those of weights whose low
 //! bits stand at the middle of what they could be.
 
+use std::ops::Range;
+
 use crate::weights;
 use spec_run::{
     context::{Isa, Planes},
     quant::{GgmlType, dequantize},
 };
-use spec_run_kernels::matmul::{Acts, Mode, OutMatrix, Packed, PackedMemory, QuantRows, Weight, matmul};
+use spec_run_kernels::matmul::{
+    Acts, HighBits, Mode, OutMatrix, Packed, PackedMemory, QuantRows, Weight, matmul,
+};
 use weights::{Random, bits, tame_blocks, weight, wild_blocks};
 
 const TYPES: [GgmlType; 25] = {
@@ -136,20 +140,32 @@ fn low_bits(ty: GgmlType) -> u32 {
     }
 }
 
-/// Sets every integer's low bits in the block's bytes to `value`.
-fn with_low_bits(ty: GgmlType, block: &mut [u8], value: u8) {
+/// Of the low plane that a high plane leaves.
+fn low_bits_of(ty: GgmlType, high: HighBits) -> u32 {
+    match (high, ty) {
+        (HighBits::Two, GgmlType::Q5_K) => 3,
+        (HighBits::Two, GgmlType::Q6_K) => 4,
+        (HighBits::Two, GgmlType::Q8_0) => 6,
+        _ => low_bits(ty),
+    }
+}
+
+/// Sets so many of every integer's low bits in the block's bytes to `value`.
+fn with_low_bits(ty: GgmlType, bits: u32, block: &mut [u8], value: u8) {
     let set = |bytes: &mut [u8], mask: u8, to: u8| bytes.iter_mut().for_each(|b| *b = *b & !mask | to);
+    let mask = (1 << bits) - 1;
+    let mut set_nibbles = |bytes: Range<usize>| set(&mut block[bytes], mask * 0x11, value * 0x11);
     match ty {
-        GgmlType::Q4_0 => set(&mut block[2..], 0x33, value * 0x11),
-        GgmlType::Q4_1 => set(&mut block[4..], 0x33, value * 0x11),
+        GgmlType::Q4_0 => set_nibbles(2..18),
+        GgmlType::Q4_1 => set_nibbles(4..20),
+        GgmlType::Q4_K => set_nibbles(16..144),
+        GgmlType::Q5_0 => set_nibbles(6..22),
+        GgmlType::Q5_1 => set_nibbles(8..24),
+        GgmlType::Q5_K => set_nibbles(48..176),
+        GgmlType::Q6_K => set_nibbles(0..128),
         GgmlType::Q3_K => set(&mut block[32..96], 0x55, value * 0x55),
-        GgmlType::Q4_K => set(&mut block[16..], 0x33, value * 0x11),
-        GgmlType::Q5_0 => set(&mut block[6..], 0x11, value * 0x11),
-        GgmlType::Q5_1 => set(&mut block[8..], 0x11, value * 0x11),
-        GgmlType::Q5_K => set(&mut block[48..], 0x11, value * 0x11),
-        GgmlType::Q6_K => set(&mut block[..128], 0x33, value * 0x11),
         // Signed: its bits but for the top one are those of the number that is 128 larger.
-        GgmlType::Q8_0 => set(&mut block[2..], 0x0f, value),
+        GgmlType::Q8_0 => set(&mut block[2..], mask, value),
         other => panic!("{other} has one plane"),
     }
 }
@@ -166,7 +182,8 @@ fn a_coarse_weight_is_the_middle_of_its_interval() {
             let bytes = tame_blocks(&mut random, ty, ROWS * k / ty.block_len());
             let mut ends = [bytes.clone(), bytes.clone()];
             for (end, value) in ends.iter_mut().zip([0, (1 << low_bits(ty)) - 1]) {
-                end.chunks_exact_mut(ty.block_bytes()).for_each(|block| with_low_bits(ty, block, value));
+                end.chunks_exact_mut(ty.block_bytes())
+                    .for_each(|block| with_low_bits(ty, low_bits(ty), block, value));
             }
             let numbers = |bytes: &[u8]| {
                 let mut out = vec![0.0; ROWS * k];
@@ -226,15 +243,18 @@ fn a_low_plane_alone_is_what_is_left_of_the_weights() {
     const EPS: f64 = 1.0 / (1 << 24) as f64;
     const ROWS: usize = 19;
     const COLUMNS: usize = 41;
-    let mut types = 0;
-    for ty in TYPES.into_iter().filter(|&ty| Packed::has_low_plane(ty)) {
-        types += 1;
+    let mut planes = Vec::new();
+    let each_high = |ty| HighBits::ALL.map(|high| (ty, high));
+    for (ty, high_bits) in TYPES.into_iter().filter(|&ty| Packed::has_low_plane(ty)).flat_map(each_high) {
+        let bits_of_low = low_bits_of(ty, high_bits);
+        planes.push((ty, bits_of_low));
         let mut random = Random(ty as u64 + 200);
         let k = 768;
         let bytes = tame_blocks(&mut random, ty, ROWS * k / ty.block_len());
         let mut high = bytes.clone();
-        let middle = 1 << (low_bits(ty) - 1);
-        high.chunks_exact_mut(ty.block_bytes()).for_each(|block| with_low_bits(ty, block, middle));
+        let middle = 1 << (bits_of_low - 1);
+        high.chunks_exact_mut(ty.block_bytes())
+            .for_each(|block| with_low_bits(ty, bits_of_low, block, middle));
         let numbers = |bytes: &[u8]| {
             let mut out = vec![0.0; ROWS * k];
             dequantize(ty, bytes, &mut out);
@@ -244,16 +264,22 @@ fn a_low_plane_alone_is_what_is_left_of_the_weights() {
         let of_file = weight(ty, &bytes, ROWS, k);
         let x = random.floats(COLUMNS * k);
         let seen = quantized(Isa::Scalar, &x, k);
-        let low = |isa| Packed::low_plane_in(&mut PackedMemory::default(), isa, &of_file, |_| ()).unwrap();
+        let low = |isa| {
+            Packed::low_plane_in(&mut PackedMemory::default(), isa, &of_file, high_bits, |_| ()).unwrap()
+        };
         let of_scalar = product(Isa::Scalar, &Weight::packed(&low(Isa::Scalar)), &x, &[7]);
         for isa in Isa::available() {
             let low = low(isa);
             assert!(low.bytes() < packed(isa, &of_file, Planes::Never).bytes() && !low.has_coarse(), "{ty}");
             let rows = ROWS.next_multiple_of(low.lanes());
-            assert_eq!(low.bytes() as u64, Packed::low_plane_bytes(ty, rows, k), "{ty} {isa}");
+            assert_eq!(low.bytes() as u64, Packed::low_plane_bytes(ty, rows, k, high_bits), "{ty} {isa}");
             for columns in (1..=18).chain([COLUMNS]) {
                 let got = product(isa, &Weight::packed(&low), &x[..columns * k], &[]);
-                assert_eq!(bits(&got), bits(&of_scalar[..columns * ROWS]), "{ty} {isa} x{columns}");
+                assert_eq!(
+                    bits(&got),
+                    bits(&of_scalar[..columns * ROWS]),
+                    "{ty} {high_bits:?} {isa} x{columns}"
+                );
             }
         }
         for (i, y) in of_scalar.iter().enumerate() {
@@ -273,7 +299,8 @@ fn a_low_plane_alone_is_what_is_left_of_the_weights() {
             assert!(limit < 1e-4 * size && of_high != expected, "the limit means something");
         }
     }
-    assert!(types > 0);
+    planes.dedup();
+    assert_eq!(planes.len(), 9, "{planes:?}");
 }
 
 #[test]

@@ -3,13 +3,12 @@
 use crate::common;
 use std::sync::Mutex;
 
-use spec_run::placement::Basis;
 use spec_run::{
     Context, ContextConfig, Model, Result, RunLayers,
     context::Loading,
-    placement::{First, Place, Placement, PlacementRequest, Unit, UnitSet},
+    placement::{Acceptance, Basis, First, Place, Placement, PlacementRequest, Unit, UnitSet},
 };
-use spec_run_runtime::placement::forecast::Known;
+use spec_run_runtime::placement::forecast::{Known, Origin};
 use spec_run_runtime::{Plans, plan_elsewhere};
 
 fn plans(model: &Model, request: PlacementRequest) -> Result<Plans> {
@@ -45,7 +44,8 @@ fn a_plan_puts_low_planes_into_ram_where_drafts_do_without() {
     let n_layer = model.n_layer();
     let coarse = (0..n_layer).fold(RunLayers::all(n_layer), |mask, l| mask.coarse_attn(l).coarse_mlp(l));
     let request = PlacementRequest { draft: Some(coarse), ..PlacementRequest::default() };
-    let basis = Basis { crossing: Known::given(1e-9), ..Basis::default() };
+    let never = Acceptance::new(&[0.0], Origin::Given);
+    let basis = Basis { crossing: Known::given(1e-9), by_two_bits: never, ..Basis::default() };
     let of = |vram: u64| {
         let placement = PlacementRequest { vram: Some(vram), ..request.clone() };
         plan_elsewhere(&model, &config(placement), basis)
@@ -64,7 +64,7 @@ fn a_plan_puts_low_planes_into_ram_where_drafts_do_without() {
     let plans = of(all - weights / 3).unwrap();
     let chosen = plans.chosen;
     assert_eq!(chosen.first, First::Planes, "{chosen}");
-    assert!(chosen.planes_apart().attn[0] && chosen.planes_apart().mlp[0], "{chosen}");
+    assert!(chosen.planes_apart().units.attn[0] && chosen.planes_apart().units.mlp[0], "{chosen}");
     assert!(chosen.on_gpu().attn.iter().chain(&chosen.on_gpu().mlp).all(|&here| here), "{chosen}");
     assert!(chosen.to_string().contains("low planes of layers 0"), "{chosen}");
 }

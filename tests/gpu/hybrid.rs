@@ -6,7 +6,7 @@ use crate::common;
 use common::{
     all_logits, bits, context, embedded_model,
     families::{Family, families},
-    gpu::{self, ROUNDING, on},
+    gpu::{self, ROUNDING, by_planes, on},
     in_floats::{f32_cache, floats, in_floats, relative_error},
     load,
     nvfp4::{as_it_is, in_nvfp4, loaded},
@@ -152,7 +152,7 @@ fn with_low_planes_in_ram(
         c.placement.on_gpu = Some(UnitSet::of(16, |unit| !on_cpu(unit)));
         // Some layers whole, and some parts of layers.
         let whole = |unit| matches!(unit, Unit::Attn(3) | Unit::Mlp(7) | Unit::Attn(12) | Unit::Mlp(12));
-        c.placement.planes_apart = Some(UnitSet::of(16, |unit| unit.layer().is_some() && !whole(unit)));
+        c.placement.planes_apart = by_planes(UnitSet::of(16, |unit| unit.layer().is_some() && !whole(unit)));
     })
 }
 
@@ -172,7 +172,7 @@ fn low_planes_in_ram_give_the_same_logits() {
     let want =
         floats(&all_logits(&mut on(&device, &model, |c| c.gpu_variant = "plain".parse().unwrap()), &text));
     let mut apart = with_low_planes_in_ram(&device, &model, ("plain", Streaming::Never));
-    assert!(apart.placement().planes_apart().mlp[0] && !apart.placement().planes_apart().mlp[7]);
+    assert!(apart.placement().planes_apart().units.mlp[0] && !apart.placement().planes_apart().units.mlp[7]);
     assert!(apart.placement().bytes_in_ram() > 0 && apart.is_divided());
     let got = floats(&all_logits(&mut apart, &text));
     apart.remove(0);
@@ -200,9 +200,11 @@ fn drafts_by_high_planes_are_the_same_wherever_the_low_ones_lie() {
         let mut whole = on(&device, &model, |c| {
             (c.gpu_variant, c.streaming) = (variant.parse().unwrap(), Streaming::Never);
             c.placement.on_gpu = Some(apart.placement().on_gpu());
-            c.placement.planes_apart = Some(UnitSet::none(16));
+            c.placement.planes_apart = by_planes(UnitSet::none(16));
         });
-        assert!(apart.placement().planes_apart().mlp[0] && !whole.placement().planes_apart().mlp[0]);
+        assert!(
+            apart.placement().planes_apart().units.mlp[0] && !whole.placement().planes_apart().units.mlp[0]
+        );
         apart.decode(&batch).unwrap();
         whole.decode(&batch).unwrap();
         for row in 0..12 {

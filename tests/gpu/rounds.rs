@@ -6,7 +6,7 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use common::{
     bits, context, embedded_model,
-    gpu::{self, first_layers},
+    gpu::{self, by_planes, first_layers},
     tokens,
 };
 use spec_run::{
@@ -214,7 +214,7 @@ fn drafts_by_high_planes_alone_give_plain_text() {
     let model = embedded_model();
     let mut context = on(&device, &model, |c| {
         c.placement.on_gpu = Some(UnitSet::all(16));
-        c.placement.planes_apart = Some(UnitSet::all(16));
+        c.placement.planes_apart = by_planes(UnitSet::all(16));
     });
     let prompt = prompt();
     let request = request(&prompt, 24, 0);

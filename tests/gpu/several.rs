@@ -113,7 +113,7 @@ fn two_gpus_beside_a_cpu_give_the_bits_of_one() {
     let placed = |c: &mut ContextConfig, apart: bool| {
         c.placement.on_gpu = Some(UnitSet::of(16, |unit| !on_cpu(unit)));
         c.placement.planes_apart =
-            Some(UnitSet::of(16, |unit| apart && unit.layer().is_some_and(|layer| layer % 3 > 0)));
+            gpu::by_planes(UnitSet::of(16, |unit| apart && unit.layer().is_some_and(|layer| layer % 3 > 0)));
     };
     for apart in [false, true] {
         let mut one = gpu::on(&found.info.name, &model, |c| placed(c, apart));
@@ -128,7 +128,7 @@ fn two_gpus_beside_a_cpu_give_the_bits_of_one() {
         let said = two.describe();
         assert!(said.matches("GPU, ").count() == 2 && said.contains("CPU, "), "{said}");
         assert_eq!(two.placement().planes_apart(), one.placement().planes_apart());
-        assert!(two.placement().planes_apart().mlp[1] == apart);
+        assert!(two.placement().planes_apart().units.mlp[1] == apart);
         assert!(all_logits(&mut two, &text) == whole, "low planes apart {apart}: all rows");
         for size in [1, 5] {
             same_in_batches(&mut two, &text, size, &whole, name);

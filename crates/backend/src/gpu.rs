@@ -8,7 +8,7 @@ use crate::{
     kv::KvLayout,
     kv_type::KvType,
     plan::{Op, Unit, UnitSet, WeightId},
-    planes::LowProduct,
+    planes::{HighBits, LowProduct, PlanesApart},
 };
 
 /// Which kernels of a GPU are used, where there is a choice.
@@ -78,7 +78,7 @@ pub struct GpuConfig {
     pub value_type: KvType,
     pub held: UnitSet,
     /// The held units whose low planes lie in RAM.
-    pub by_planes: UnitSet,
+    pub by_planes: PlanesApart,
     /// Bytes of device memory that may be taken.
     pub budget: u64,
     /// Time every kernel; slower.
@@ -146,7 +146,7 @@ pub trait OpenedGpu: Backend {
     fn offloader(
         &self,
         in_ram: &UnitSet,
-        planes_apart: &UnitSet,
+        planes_apart: &PlanesApart,
         planes: Option<Planes>,
         isa: Option<Isa>,
     ) -> Result<Option<Box<dyn Multiplier>>>;
@@ -173,10 +173,10 @@ pub trait Gpus: GpuSizes {
 pub trait GpuSizes: Sync {
     /// Bytes that an operation's weights take.
     fn op_bytes(&self, model: &Model, op: &Op) -> u64;
-    /// Bytes that a matrix takes less where its low plane lies in RAM.
-    fn saved_by_planes(&self, model: &Model, id: WeightId) -> u64;
+    /// Bytes that a matrix takes less where only a high plane of so many bits is there.
+    fn saved_by_planes(&self, model: &Model, id: WeightId, high: HighBits) -> u64;
     /// Bytes of the high plane alone. A product reads all of them.
-    fn high_plane_bytes(&self, model: &Model, id: WeightId) -> u64;
+    fn high_plane_bytes(&self, model: &Model, id: WeightId, high: HighBits) -> u64;
     /// Bytes that products whose low planes lie in RAM take besides: sums, and rows on their way to the CPU.
     fn lows_bytes(&self, model: &Model, held: &UnitSet, max_rows: usize) -> u64;
     /// Bytes that a pass reads of a matrix, in full or by its high bits.

@@ -1,11 +1,26 @@
 //! Matrices whose high plane a GPU holds and whose low plane lies in RAM. A draft by the high planes alone never leaves the
 //! GPU; where all bits count, the CPU makes the sums of the low planes first, and the GPU adds them to its own.
 
+pub use super::cpu::matmul::HighBits;
 use super::cpu::{matmul::Packed, simd::Isa};
 use crate::{
     Model,
     plan::{Buf, BufSet, Op, PlanOp, Unit, UnitSet, WeightId},
 };
+
+/// Of which units a GPU has high planes alone, where a unit has some, and of how many bits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanesApart {
+    pub units: UnitSet,
+    pub high: HighBits,
+}
+
+impl PlanesApart {
+    /// Of no unit.
+    pub fn none(n_layer: usize) -> Self {
+        PlanesApart { units: UnitSet::none(n_layer), high: HighBits::default() }
+    }
+}
 
 /// A product of a GPU that holds the high planes, and what the CPU makes before it.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,22 +69,22 @@ pub fn products(model: &Model, ops: &[PlanOp], matrices: &[WeightId]) -> usize {
 }
 
 /// Bytes of RAM of a matrix's low plane, with the scales.
-pub fn low_bytes(model: &Model, id: WeightId) -> u64 {
+pub fn low_bytes(model: &Model, id: WeightId, high: HighBits) -> u64 {
     let weight = model.weight(id);
-    Packed::low_plane_bytes(weight.ty(), weight.rows, weight.cols)
+    Packed::low_plane_bytes(weight.ty(), weight.rows, weight.cols, high)
 }
 
 /// The same where whole groups of rows are packed.
-pub fn low_bytes_for(model: &Model, id: WeightId, isa: Isa) -> u64 {
+pub fn low_bytes_for(model: &Model, id: WeightId, high: HighBits, isa: Isa) -> u64 {
     let weight = model.weight(id);
-    Packed::low_plane_bytes(weight.ty(), weight.rows.next_multiple_of(isa.lanes()), weight.cols)
+    Packed::low_plane_bytes(weight.ty(), weight.rows.next_multiple_of(isa.lanes()), weight.cols, high)
 }
 
-/// By weight id, of some units.
-pub fn of_units(model: &Model, units: &UnitSet) -> Vec<bool> {
-    let mut by_planes = vec![false; model.weights.len()];
-    for (unit, ops) in model.plan.units().filter(|(unit, _)| units.holds(*unit)) {
-        of_unit(model, unit, &ops).into_iter().for_each(|id| by_planes[id.0 as usize] = true);
+/// By weight id, the bits of those that lie so.
+pub fn of_units(model: &Model, apart: &PlanesApart) -> Vec<Option<HighBits>> {
+    let mut by_planes = vec![None; model.weights.len()];
+    for (unit, ops) in model.plan.units().filter(|(unit, _)| apart.units.holds(*unit)) {
+        of_unit(model, unit, &ops).into_iter().for_each(|id| by_planes[id.0 as usize] = Some(apart.high));
     }
     by_planes
 }

@@ -16,7 +16,7 @@ use crate::{
         gpu::{AnyGpu, Chosen, Gpu, GpuConfig, GpuVariant, Gpus, OpenedGpu},
     },
     plan::UnitSet,
-    planes::LowProduct,
+    planes::{LowProduct, PlanesApart},
 };
 
 /// GPUs by Vulkan, Metal and DX12.
@@ -117,12 +117,13 @@ impl OpenedGpu for GpuBackend {
     fn offloader(
         &self,
         in_ram: &UnitSet,
-        planes_apart: &UnitSet,
+        planes_apart: &PlanesApart,
         planes: Option<Planes>,
         isa: Option<Isa>,
     ) -> Result<Option<Box<dyn Multiplier>>> {
         let Some(planes) = planes else { return Ok(None) };
-        let units = UnitSet::of(self.model.n_layer(), |unit| in_ram.holds(unit) || planes_apart.holds(unit));
+        let units =
+            UnitSet::of(self.model.n_layer(), |unit| in_ram.holds(unit) || planes_apart.units.holds(unit));
         let offloader = Offloader::new(self.gpu.clone(), &self.model, &units, self.work.max_rows)?;
         let Some(offloader) = offloader else { return Ok(None) };
         let agreeing = offloader.agreeing(

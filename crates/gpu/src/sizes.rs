@@ -19,7 +19,7 @@ use crate::{
     Model,
     backend::{
         gpu::GpuSizes,
-        planes::{self, LowProduct},
+        planes::{self, HighBits, LowProduct, PlanesApart},
     },
     kv::KvLayout,
     kv_type::KvType,
@@ -48,19 +48,21 @@ impl GpuSizes for Wgpu {
         alone + experts + heads + each * operands.vectors().map(vector).sum::<u64>()
     }
 
-    fn saved_by_planes(&self, model: &Model, id: WeightId) -> u64 {
-        self.bytes_read(model, id, false) - self.high_plane_bytes(model, id)
+    fn saved_by_planes(&self, model: &Model, id: WeightId, high: HighBits) -> u64 {
+        self.bytes_read(model, id, false) - self.high_plane_bytes(model, id, high)
     }
 
-    fn high_plane_bytes(&self, model: &Model, id: WeightId) -> u64 {
+    fn high_plane_bytes(&self, model: &Model, id: WeightId, high: HighBits) -> u64 {
         let weight = model.weight(id);
-        let high = Format::of_high_plane(weight.ty()).expect("asked for only where there is one");
+        let high = Format::of_high_plane(weight.ty(), high).expect("asked for only where there is one");
         high.bytes(weight.rows * weight.cols.div_ceil(formats::BLOCK)) as u64
     }
 
     fn lows_bytes(&self, model: &Model, units: &UnitSet, max_rows: usize) -> u64 {
         let plan = &model.plan;
-        let (layout, by_planes) = (Layout::of(plan), planes::of_units(model, units));
+        // How many bits lie here decides nothing about sums.
+        let apart = PlanesApart { units: units.clone(), high: HighBits::default() };
+        let (layout, by_planes) = (Layout::of(plan), planes::of_units(model, &apart));
         let joined =
             units.ops(plan).into_iter().flat_map(|ops| weights::join(model, &layout, &ops, &by_planes));
         let products: Vec<_> = joined.filter_map(|joined| joined.low_product()).collect();

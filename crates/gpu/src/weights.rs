@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Model, Result,
-    backend::planes::LowProduct,
+    backend::planes::{HighBits, LowProduct},
     plan::{
         Activation, Buf, Conv, Linear, MoeId, Norm, NormKind, Op, PlanOp, Scan, ScanKind, UnitSet, WeightId,
     },
@@ -23,8 +23,8 @@ use crate::{
 #[derive(Clone, Copy)]
 pub struct Held<'a> {
     pub units: &'a UnitSet,
-    /// By weight id: of which matrices the high plane alone is.
-    pub by_planes: &'a [bool],
+    /// By weight id: of which matrices the high plane alone is, and its bits.
+    pub by_planes: &'a [Option<HighBits>],
 }
 
 /// What every binding's offset is a multiple of.
@@ -78,10 +78,10 @@ pub enum Apart {
 }
 
 /// The products of one sublayer's operations, joined. `by_planes`: the weights of which only the high plane is here.
-pub fn join(model: &Model, layout: &Layout, ops: &[PlanOp], by_planes: &[bool]) -> Vec<Joined> {
+pub fn join(model: &Model, layout: &Layout, ops: &[PlanOp], by_planes: &[Option<HighBits>]) -> Vec<Joined> {
     let format = |id: WeightId| {
         let ty = model.weight(id).ty();
-        let high = Format::of_high_plane(ty).filter(|_| by_planes[id.0 as usize]);
+        let high = by_planes[id.0 as usize].and_then(|high| Format::of_high_plane(ty, high));
         high.or_else(|| Format::of(ty)).expect("checked when the model was loaded")
     };
     let mut out: Vec<Joined> = Vec::new();

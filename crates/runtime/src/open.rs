@@ -193,7 +193,11 @@ fn plans(model: &Model, config: &ContextConfig, basis: Basis, rooms: Vec<GpuRoom
     let whole_layers = place(&PlacementRequest { draft: None, ..config.placement.clone() })?;
     let drafted_first = place(&config.placement)?;
     let apart = match chosen.first {
-        First::Planes => Some(Apart { placement: chosen.clone(), acceptance: basis.acceptance }),
+        First::Planes => {
+            let high = chosen.planes_apart().high;
+            let acceptance = basis.of_drafts_by(high).acceptance;
+            Some(Apart { placement: chosen.clone(), high, acceptance })
+        }
         _ if is_alone => Apart::of(&parts, &config.placement, chosen.budgets, &basis),
         _ => None,
     };

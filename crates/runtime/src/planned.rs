@@ -6,7 +6,7 @@ use crate::{
     backend::{
         cpu::{self, matmul::Packed},
         gpu::{AnyGpu, Gpu},
-        planes,
+        planes::{self, HighBits},
     },
     config::{ContextConfig, Streaming},
     gpus::gpus,
@@ -167,7 +167,7 @@ pub fn plan_for(
     };
     // Room for the sums of low planes, where these may lie in RAM: it is little.
     let may_lie_apart = match &request.planes_apart {
-        Some(apart) => *apart != UnitSet::none(model.plan.dims.n_layer),
+        Some(apart) => apart.units != UnitSet::none(model.plan.dims.n_layer),
         None => request.draft.as_ref().is_some_and(RunLayers::has_coarse),
     };
     let all = UnitSet::all(model.plan.dims.n_layer);
@@ -297,19 +297,19 @@ impl Sizes for ModelSizes<'_> {
         gpus().map_or(0, |gpus| gpus.op_bytes(self.model, op))
     }
 
-    fn by_planes(&self, unit: Unit, ops: &[PlanOp]) -> Option<ByPlanes> {
+    fn by_planes(&self, unit: Unit, ops: &[PlanOp], high: HighBits) -> Option<ByPlanes> {
         let (model, gpus) = (self.model, gpus()?);
         let matrices = planes::of_unit(model, unit, ops);
         let read_of = |id| match matrices.contains(&id) {
-            true => gpus.high_plane_bytes(model, id),
+            true => gpus.high_plane_bytes(model, id, high),
             false => self.on_gpu(id, false),
         };
         let read = |op: &PlanOp| model.bytes_read(op, None, read_of);
         (!matrices.is_empty()).then(|| ByPlanes {
             gpu_bytes: ops.iter().map(|op| gpus.op_bytes(model, op)).sum::<u64>()
-                - matrices.iter().map(|&id| gpus.saved_by_planes(model, id)).sum::<u64>(),
+                - matrices.iter().map(|&id| gpus.saved_by_planes(model, id, high)).sum::<u64>(),
             gpu_read: ops.iter().map(read).sum(),
-            low_bytes: matrices.iter().map(|&id| planes::low_bytes(model, id)).sum(),
+            low_bytes: matrices.iter().map(|&id| planes::low_bytes(model, id, high)).sum(),
             products: planes::products(model, ops, &matrices),
             coarse: false,
         })

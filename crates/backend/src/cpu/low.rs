@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     Model, Result,
-    plan::{UnitSet, WeightId},
-    planes::{LowProduct, low_bytes_for, of_units},
+    plan::WeightId,
+    planes::{HighBits, LowProduct, PlanesApart, low_bytes_for, of_units},
 };
 
 pub struct LowPlanes {
@@ -25,13 +25,14 @@ pub struct LowPlanes {
 
 impl LowPlanes {
     /// Of the matrices of these units.
-    pub fn new(model: &Model, units: &UnitSet, isa: Isa) -> Result<Self> {
-        let ids = std::iter::zip(0.., of_units(model, units));
-        let ids: Vec<_> = ids.map(|(id, by_planes)| by_planes.then_some(WeightId(id))).collect();
-        let bytes = ids.iter().flatten().map(|&id| low_bytes_for(model, id, isa) as usize);
+    pub fn new(model: &Model, apart: &PlanesApart, isa: Isa) -> Result<Self> {
+        let all = std::iter::zip(0.., of_units(model, apart));
+        let all: Vec<_> = all.map(|(id, high)| high.map(|high| (WeightId(id), high))).collect();
+        let bytes = all.iter().flatten().map(|&(id, high)| low_bytes_for(model, id, high, isa) as usize);
         let mut memory = PackedMemory::for_matrices(bytes);
-        let mut pack = |id| low_plane(&mut memory, model, id, 0..model.weight(id).rows, isa);
-        let packed = ids.into_iter().map(|id| id.map(&mut pack).transpose()).collect::<Result<_>>()?;
+        let mut pack =
+            |of: (WeightId, HighBits)| low_plane(&mut memory, model, of, 0..model.weight(of.0).rows, isa);
+        let packed = all.into_iter().map(|of| of.map(&mut pack).transpose()).collect::<Result<_>>()?;
         Ok(LowPlanes { packed, acts: QuantRows::new(), sums: Vec::new() })
     }
 
@@ -89,7 +90,7 @@ impl LowPlanes {
 pub fn low_plane(
     memory: &mut PackedMemory,
     model: &Model,
-    id: WeightId,
+    (id, high): (WeightId, HighBits),
     rows: Range<usize>,
     isa: Isa,
 ) -> Result<Packed> {
@@ -100,5 +101,5 @@ pub fn low_plane(
         let done = rows.start + done.start..rows.start + done.end;
         model.gguf.release(&weight.tensor, weight.range_of(done));
     };
-    Ok(Packed::low_plane_in(memory, isa, &matrix, done)?)
+    Ok(Packed::low_plane_in(memory, isa, &matrix, high, done)?)
 }

@@ -60,7 +60,7 @@ use crate::{
     kv_type::KvType,
     lora::Loras,
     plan::{BufSet, ExpertMatrices, MixerId, Op, Step, Unit, UnitSet, WeightId},
-    planes::LowProduct,
+    planes::{LowProduct, PlanesApart},
     watch::Watch,
 };
 
@@ -89,7 +89,7 @@ pub struct CpuConfig {
     /// What of it is packed, if anything is.
     pub held: UnitSet,
     /// What of it another device holds the high planes of, so that only low planes lie here.
-    pub by_planes: UnitSet,
+    pub by_planes: PlanesApart,
     /// Prefetch the matrices that are not held from the file: there is not enough RAM for all.
     pub prefetch: bool,
     /// Of experts those that a router has chosen, too.

@@ -5,12 +5,12 @@
 mod file_types;
 mod split;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
 pub use file_types::{Bits, FileType, PackedBits};
 pub use split::{Streams, split_row};
 
-use crate::quant::GgmlType;
+use crate::{planes::HighBits, quant::GgmlType};
 
 /// Weights in a block.
 pub const BLOCK: usize = 32;
@@ -173,6 +173,15 @@ formats! {
         ints: &["planes", "of_plane", "whole", "one_scale", "high_alone"],
         ..QUANTIZED
     };
+    /// Its upper two bits; and so on.
+    Q8Top: Description {
+        name: "q8_top",
+        streams: [TWO_BITS, Rate::NONE, HALF],
+        high_alone: high_alone(6, 128),
+        floats: &["nibbles", "exact_half", "half_scale", "high/twos", "high/one_scale", "scales/one"],
+        ints: &["planes", "twos", "whole", "one_scale", "high_alone"],
+        ..QUANTIZED
+    };
     Q4_0High: Description {
         name: "q4_0_high",
         streams: [TWO_BITS, Rate::NONE, HALF],
@@ -215,12 +224,33 @@ formats! {
         ints: &["planes", "of_plane", "whole", "scale_and_minimum", "high_alone_affine"],
         ..QUANTIZED
     };
+    Q5KTop: Description {
+        name: "q5_k_top",
+        streams: [TWO_BITS, Rate::NONE, SIX_BITS],
+        high_alone: high_alone(3, 0),
+        needs_registers: true,
+        floats: &[
+            "nibbles", "exact_half", "scale_min_k", "high/twos", "high/scale_and_minimum", "scales/one_and_minimum",
+        ],
+        constants: MINUS,
+        ints: &["planes", "twos", "whole", "scale_and_minimum", "high_alone_affine"],
+        ..QUANTIZED
+    };
     Q6KHigh: Description {
         name: "q6_k_high",
         high_alone: high_alone(2, 32),
         needs_registers: true,
         floats: &["nibbles", "signed_scales", "high/nibbles", "high/two_scales", "scales/two"],
         ints: &["planes", "of_plane", "apart", "two_scales", "high_alone_halves"],
+        ..HALVED
+    };
+    Q6KTop: Description {
+        name: "q6_k_top",
+        streams: [TWO_BITS, Rate::NONE, BYTES],
+        high_alone: high_alone(4, 32),
+        needs_registers: true,
+        floats: &["nibbles", "signed_scales", "high/twos", "high/two_scales", "scales/two"],
+        ints: &["planes", "twos", "apart", "two_scales", "high_alone_halves"],
         ..HALVED
     };
     Q2_K: Description {
@@ -319,8 +349,8 @@ impl Format {
     }
 
     /// The format of a type's high plane alone, where products can be made of it and of the low plane apart.
-    pub fn of_high_plane(ty: GgmlType) -> Option<Self> {
-        FileType::of(ty)?.high_plane
+    pub fn of_high_plane(ty: GgmlType, high: HighBits) -> Option<Self> {
+        Some(FileType::of(ty)?.high_plane?.of(high))
     }
 
     pub fn high_alone(self) -> Option<HighAlone> {

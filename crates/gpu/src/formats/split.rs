@@ -21,8 +21,8 @@ impl Streams {
         self.0
     }
 
-    /// The same for a format that keeps nothing of them but the high plane, where `format` is one. Of four bits these are the
-    /// upper two.
+    /// The same for a format that keeps nothing of them but the high plane, where `format` is one: of a plane of four bits all, or
+    /// the upper two.
     pub fn kept_by(mut self, format: Format) -> Self {
         if format.high_alone().is_some() {
             if format.streams()[0] == Rate::of(8, 1) {

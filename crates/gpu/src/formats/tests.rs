@@ -46,11 +46,31 @@ fn streams_hold_every_weight_of_every_type() {
     }
 }
 
+/// The streams of whole weights, so many low bits of each being those of a number. They are in the low plane, as far as there is
+/// one, and in the plane of four bits.
+pub fn with_low_bits(mut streams: Streams, low_bits: u32, number: u8) -> Streams {
+    let [high, low, _] = &mut streams.0;
+    let of_plane = (4 * low.len() / high.len()) as u32;
+    let of_each = number & ((1 << of_plane) - 1);
+    low.fill((0..8).step_by(of_plane.max(1) as usize).fold(0, |byte, at| byte | of_each << at));
+    let mask = (1 << (low_bits - of_plane)) - 1;
+    high.iter_mut().for_each(|byte| *byte = *byte & !(mask * 0x11) | ((number >> of_plane) * 0x11));
+    streams
+}
+
+/// Types with the formats of their high planes.
+pub fn high_planes() -> impl Iterator<Item = (GgmlType, Format)> {
+    let of = |ty| HighBits::ALL.map(|high| Some((ty, Format::of_high_plane(ty, high)?)));
+    let mut all: Vec<_> = GgmlType::ALL.iter().flat_map(|&ty| of(ty)).flatten().collect();
+    all.dedup();
+    all.into_iter()
+}
+
 /// A high plane alone stands for the weights whose low bits are a one and zeros.
 #[test]
 fn a_high_plane_alone_stands_for_the_middle() {
-    for &ty in GgmlType::ALL {
-        let Some(high) = Format::of_high_plane(ty) else { continue };
+    assert_eq!(high_planes().count(), 9);
+    for (ty, high) in high_planes() {
         let low_bits = high.high_alone().expect("it is one").low_bits;
         let (len, row) = (768, random_row(ty, 768));
         let mut whole = Streams::default();
@@ -59,18 +79,10 @@ fn a_high_plane_alone_stands_for_the_middle() {
         for (stream, rate) in alone.iter().zip(high.streams()) {
             assert_eq!(stream.len(), rate.bytes_for(len / BLOCK), "{ty}");
         }
-        // By the layout of the low plane, or of nibbles where both are one.
-        match (low_bits, &mut whole.0) {
-            (4, [_, low, _]) => low.fill(0x88),
-            (2, [_, low, _]) if !low.is_empty() => low.fill(0xaa),
-            (2, [high, ..]) => high.iter_mut().for_each(|byte| *byte = *byte & 0xcc | 0x22),
-            (1, [_, low, _]) => low.fill(0xff),
-            (bits, _) => panic!("{bits} low bits"),
-        }
-        let set = whole.finish();
+        let set = with_low_bits(whole, low_bits, 1 << (low_bits - 1)).finish();
         let format = Format::of(ty).unwrap();
         for block in 0..len / BLOCK {
-            assert_eq!(unsplit(high, &alone, block), unsplit(format, &set, block), "{ty}, block {block}");
+            assert_eq!(unsplit(high, &alone, block), unsplit(format, &set, block), "{high:?}, block {block}");
         }
     }
 }
@@ -81,7 +93,9 @@ fn planes_lie_apart_on_both_sides_or_on_none() {
     use crate::backend::cpu::matmul::Packed;
     let mut apart = 0;
     for &ty in GgmlType::ALL.iter().filter(|ty| Packed::knows(**ty)) {
-        assert_eq!(Format::of_high_plane(ty).is_some(), Packed::has_low_plane(ty), "{ty}");
+        for high in HighBits::ALL {
+            assert_eq!(Format::of_high_plane(ty, high).is_some(), Packed::has_low_plane(ty), "{ty}");
+        }
         apart += usize::from(Packed::has_low_plane(ty));
     }
     assert_eq!(apart, 6);
@@ -104,7 +118,8 @@ fn unsplit(format: Format, streams: &[Vec<u8>; 3], block: usize) -> [f32; BLOCK]
     let twos = |plane: &[u8], i: usize| plane[8 * block + i / 16 * 4 + i % 4] >> (i / 4 % 4 * 2) & 3;
     let two = |i: usize| twos(low, i);
     // What is meant by the upper bits, and a one and zeros below.
-    let upper_two = |i: usize| f32::from(twos(high, i) << 2 | 2);
+    let top = |i: usize, low_bits: u32| f32::from(twos(high, i) << low_bits | 1 << (low_bits - 1));
+    let upper_two = |i: usize| top(i, 2);
     let k_scales = || -> (f32, f32) {
         let s: &[u8; 16] = scales[block / 8 * 16..].first_chunk().unwrap();
         let (scale, min) = q4_k::scale_min(s[4..].first_chunk().unwrap(), block % 8);
@@ -122,10 +137,12 @@ fn unsplit(format: Format, streams: &[Vec<u8>; 3], block: usize) -> [f32; BLOCK]
         Format::Q5_1 => half(4 * block) * f32::from(hi(i) << 1 | fifth(i)) + half(4 * block + 2),
         Format::Q8_0 => half(2 * block) * (f32::from(hi(i) << 4 | from_plane(low, i)) - 128.0),
         Format::Q8High => half(2 * block) * (f32::from(hi(i) << 4) - 120.0),
+        Format::Q8Top => half(2 * block) * (top(i, 6) - 128.0),
         Format::Q4_0High => half(2 * block) * (upper_two(i) - 8.0),
         Format::Q4_1High => half(4 * block) * upper_two(i) + half(4 * block + 2),
         Format::Q4KHigh => k_scales().0 * upper_two(i) - k_scales().1,
         Format::Q5KHigh => k_scales().0 * f32::from(hi(i) << 1 | 1) - k_scales().1,
+        Format::Q5KTop => k_scales().0 * top(i, 3) - k_scales().1,
         Format::Q2_K => {
             let at = block / 8 * 20;
             let byte = scales[at + block % 8 * 2 + i / 16];
@@ -135,6 +152,7 @@ fn unsplit(format: Format, streams: &[Vec<u8>; 3], block: usize) -> [f32; BLOCK]
         Format::Q5_K => k_scales().0 * f32::from(hi(i) << 1 | fifth(i)) - k_scales().1,
         Format::Q6_K => signed_scale(i) * (f32::from(hi(i) << 2 | two(i)) - 32.0),
         Format::Q6KHigh => signed_scale(i) * (f32::from(hi(i) << 2 | 2) - 32.0),
+        Format::Q6KTop => signed_scale(i) * (top(i, 4) - 32.0),
         Format::Iq4Nl => half(2 * block) * f32::from(KVALUES[hi(i) as usize]),
         Format::Iq4Xs => {
             f32::from_le_bytes(*scales[4 * block..].first_chunk().unwrap())

@@ -11,7 +11,7 @@ use crate::{
             matmul::{Acts, Mode, OutMatrix, Packed, PackedMemory, Planes, QuantRows, Weight, matmul},
             simd::Isa,
         },
-        planes,
+        planes::{self, PlanesApart},
     },
     plan::{UnitSet, WeightId},
     rng::Rng,
@@ -26,7 +26,7 @@ impl Offloader {
     pub fn agreeing(
         mut self,
         model: &Model,
-        units: (&UnitSet, &UnitSet),
+        units: (&UnitSet, &PlanesApart),
         planes: Planes,
         isa: Isa,
     ) -> Result<Option<Self>> {
@@ -56,7 +56,7 @@ impl Offloader {
 /// The first rows of a matrix of each type that lies in RAM, packed as all of it is, and of low planes.
 fn one_of_each_type(
     model: &Model,
-    (in_ram, planes_apart): (&UnitSet, &UnitSet),
+    (in_ram, planes_apart): (&UnitSet, &PlanesApart),
     planes: Planes,
     isa: Isa,
 ) -> Result<Vec<Packed>> {
@@ -70,10 +70,11 @@ fn one_of_each_type(
         let bytes = &model.weight_bytes(id)[..rows * weight.row_bytes()];
         Ok(Packed::new(isa, &Weight::new(weight.ty(), bytes, rows, weight.cols), planes, |_| ())?)
     });
-    let apart = std::iter::zip(0.., planes::of_units(model, planes_apart)).filter(|(_, apart)| *apart);
-    let apart = apart.map(|(id, _)| (model.weight(WeightId(id)).ty() as u32, WeightId(id)));
-    let lows = apart.collect::<BTreeMap<_, _>>().into_values().map(|id| {
-        low_plane(&mut PackedMemory::default(), model, id, 0..model.weight(id).rows.min(ROWS), isa)
+    let apart = std::iter::zip(0.., planes::of_units(model, planes_apart));
+    let apart = apart.filter_map(|(id, high)| Some((WeightId(id), high?)));
+    let apart = apart.map(|(id, high)| (model.weight(id).ty() as u32, (id, high)));
+    let lows = apart.collect::<BTreeMap<_, _>>().into_values().map(|of| {
+        low_plane(&mut PackedMemory::default(), model, of, 0..model.weight(of.0).rows.min(ROWS), isa)
     });
     packed.chain(lows).collect()
 }

@@ -33,7 +33,8 @@ impl Form {
     }
 
     pub fn name(self) -> String {
-        format!("packed {}{}", self.0.ty, if self.0.is_low { ", low plane" } else { "" })
+        let of = if self.0.is_low { format!(", low plane of {} bits", self.0.bits()) } else { String::new() };
+        format!("packed {}{of}", self.0.ty)
     }
 
     /// Whether no scale of the matrix, which lies so, leads to numbers that a device may take for zero. Halves never do.

@@ -5,7 +5,7 @@ use naga::back::hlsl::ShaderModel;
 use super::{check::of_cpu, *};
 use crate::{
     backend::cpu::{
-        matmul::{Acts, Mode, OutMatrix, PackedMemory, Planes, matmul},
+        matmul::{Acts, HighBits, Mode, OutMatrix, PackedMemory, Planes, matmul},
         simd::Isa,
     },
     harness::{self, Random},
@@ -39,11 +39,11 @@ fn of_every_form(random: &mut Random, isas: &[Isa]) -> Vec<Packed> {
     let mut cases = Vec::new();
     let mut forms = Vec::new();
     for ty in TYPES {
-        let low = Packed::has_low_plane(ty).then_some(None);
-        let planes = [Planes::Cheap, Planes::All, Planes::Never].map(Some);
-        for planes in planes.into_iter().chain(low) {
+        let lows = HighBits::ALL.map(Lies::Low).into_iter().filter(|_| Packed::has_low_plane(ty));
+        let planes = [Planes::Cheap, Planes::All, Planes::Never].map(Lies::All);
+        for lies in planes.into_iter().chain(lows) {
             for &isa in isas {
-                let packed = matrix(random, ty, (150, 512), planes, isa);
+                let packed = matrix(random, ty, (150, 512), lies, isa);
                 let form = Form::of(&packed).expect("all of these are read");
                 if !forms.contains(&form) {
                     forms.push(form);
@@ -82,14 +82,14 @@ fn differs(offloader: &mut Offloader, packed: &Packed, x: &QuantRows) -> Option<
     Some(format!("product {first}: {:e}, not {:e}", got[first], want[first]))
 }
 
-/// `planes`: none for the low plane alone.
-fn matrix(
-    random: &mut Random,
-    ty: GgmlType,
-    (rows, cols): (usize, usize),
-    planes: Option<Planes>,
-    isa: Isa,
-) -> Packed {
+/// What of a matrix is packed.
+#[derive(Clone, Copy)]
+enum Lies {
+    All(Planes),
+    Low(HighBits),
+}
+
+fn matrix(random: &mut Random, ty: GgmlType, (rows, cols): (usize, usize), lies: Lies, isa: Isa) -> Packed {
     let mut bytes = harness::blocks(random, ty, rows * cols / ty.block_len());
     // Scales below the normal halves in some rows, as Q6_K has them in real models.
     if ty == GgmlType::Q6_K {
@@ -98,9 +98,9 @@ fn matrix(
         }
     }
     let weight = Weight::new(ty, &bytes, rows, cols);
-    match planes {
-        Some(planes) => Packed::new(isa, &weight, planes, |_| ()),
-        None => Packed::low_plane_in(&mut PackedMemory::default(), isa, &weight, |_| ()),
+    match lies {
+        Lies::All(planes) => Packed::new(isa, &weight, planes, |_| ()),
+        Lies::Low(high) => Packed::low_plane_in(&mut PackedMemory::default(), isa, &weight, high, |_| ()),
     }
     .unwrap()
 }
@@ -156,7 +156,7 @@ fn matrices_with_parts_of_rows_have_the_bits_of_each_alone() {
     let isa = Isa::detect();
     let x = rounded(&mut random, 90, 3 * 64);
     let mut matrices = |ty| -> Vec<Packed> {
-        (0..7).map(|_| matrix(&mut random, ty, (150, 64), Some(Planes::Cheap), isa)).collect()
+        (0..7).map(|_| matrix(&mut random, ty, (150, 64), Lies::All(Planes::Cheap), isa)).collect()
     };
     let [firsts, seconds] = [matrices(GgmlType::MXFP4), matrices(GgmlType::Q8_0)];
     let parts = |expert: usize| -> Vec<(usize, usize)> {
@@ -220,7 +220,7 @@ fn matrices_with_extreme_powers_of_two_are_not_taken() {
 fn numbers_of_extreme_sizes_are_declined() {
     let Some(gpu) = gpu("numbers_of_extreme_sizes_are_declined").map(Arc::new) else { return };
     let mut random = Random::new(6);
-    let packed = matrix(&mut random, GgmlType::Q4_0, (32, 64), Some(Planes::Cheap), Isa::detect());
+    let packed = matrix(&mut random, GgmlType::Q4_0, (32, 64), Lies::All(Planes::Cheap), Isa::detect());
     let mut offloader = Offloader::of(gpu, sizes()).unwrap();
     for (value, taken) in [(1.0, true), (0.0, true), (1e-20, false), (1e30, false), (f32::NAN, false)] {
         let mut x = vec![1.0; 128];

@@ -3,7 +3,10 @@
 use super::{
     super::{
         device::Gpu,
-        formats::{BLOCK, FileType, Format, Streams, split_row},
+        formats::{
+            BLOCK, FileType, Format, Streams, split_row,
+            tests::{high_planes, with_low_bits},
+        },
         harness::{How, Matrix, Random, blocks, blocks_of, plain, start},
         pipelines::{Curve, Mode, Pipelines},
         tuning::Tuning,
@@ -225,18 +228,6 @@ fn coarse_products_use_the_middle_of_the_interval() {
     }
 }
 
-/// The streams of a type with every weight's low bits set to a number, as its low plane has them, or nibbles where both are one.
-fn with_low_bits(mut streams: Streams, low_bits: u32, number: u8) -> Streams {
-    let [high, low, _] = &mut streams.0;
-    if low.is_empty() {
-        let ones = (1 << low_bits) - 1;
-        high.iter_mut().for_each(|byte| *byte = *byte & !(ones * 0x11) | (number * 0x11));
-    } else {
-        low.fill((0..8 / low_bits).fold(0, |byte, i| byte | number << (i * low_bits)));
-    }
-    streams
-}
-
 /// A high plane alone is what a low one is added to: the weights whose low bits are a one and zeros. Coarse, it is their mean.
 #[test]
 fn high_planes_alone_are_the_middle_of_what_low_ones_could_make_them() {
@@ -244,8 +235,7 @@ fn high_planes_alone_are_the_middle_of_what_low_ones_could_make_them() {
     let Some(gpu) = gpu(TEST) else { return };
     let mut pipelines = Pipelines::new(&gpu);
     let (rows, k) = (66, 512);
-    for ty in types() {
-        let Some(high) = Format::of_high_plane(ty) else { continue };
+    for (ty, high) in high_planes() {
         let low_bits = high.high_alone().expect("it is one").low_bits;
         let mut random = Random::new(ty as u64 + 9);
         let bytes = blocks(&mut random, ty, rows * k / ty.block_len());
@@ -265,28 +255,26 @@ fn high_planes_alone_are_the_middle_of_what_low_ones_could_make_them() {
                 let set = Matrix::of_streams(&gpu, format, set, rows, k / BLOCK).unwrap();
                 set.product(&gpu, pipelines, &read, &plain(9, true)).unwrap()
             };
-            let numbers = 1u8 << low_bits;
-            let of_numbers: Vec<_> = (0..numbers).map(|number| of_number(&mut pipelines, number)).collect();
-            let mean = |i: usize| {
-                of_numbers.iter().map(|products| f64::from(products[i])).sum::<f64>() / f64::from(numbers)
-            };
+            let numbers = [0, (1 << low_bits) - 1, 1 << (low_bits - 1)];
+            let [least, most, middle] = numbers.map(|number| of_number(&mut pipelines, number));
+            let mean = |i: usize| f64::midpoint(f64::from(least[i]), f64::from(most[i]));
             let mut tells_apart = false;
             for (columns, coarse) in [(1, false), (5, false), (9, false), (1, true), (9, true)] {
                 let how = How { arith, coarse, ..plain(columns, columns > 8) };
                 let got = alone.product(&gpu, &mut pipelines, &x[..columns * k], &how).unwrap();
                 for (i, &got) in got.iter().enumerate() {
-                    let want = match coarse {
-                        true => mean(i),
-                        false => f64::from(of_numbers[usize::from(numbers / 2)][i]),
-                    };
+                    let want = if coarse { mean(i) } else { f64::from(middle[i]) };
                     let limit = 8.0 * roundings(k, 8) * U * (sizes[i].1 + 64.0 * 0.03 * 127.0);
                     let off = (f64::from(got) - want).abs();
-                    let apart = (mean(i) - f64::from(of_numbers[usize::from(numbers / 2)][i])).abs();
-                    assert!(off <= limit, "{ty} {arith:?} coarse {coarse}, {i} of {columns}: {got}, {want}");
+                    let apart = (mean(i) - f64::from(middle[i])).abs();
+                    assert!(
+                        off <= limit,
+                        "{high:?} {arith:?} coarse {coarse}, {i} of {columns}: {got}, {want}"
+                    );
                     tells_apart |= apart > 2.0 * limit;
                 }
             }
-            assert!(tells_apart, "{ty} {arith:?}: the limit means nothing");
+            assert!(tells_apart, "{high:?} {arith:?}: the limit means nothing");
         }
     }
 }

@@ -37,7 +37,7 @@ fn backend(test: &str) -> Option<(Found, GpuBackend)> {
         max_rows: 8,
         key_type: KvType::F16,
         value_type: KvType::F16,
-        by_planes: UnitSet::none(n_layer),
+        by_planes: crate::backend::planes::PlanesApart::none(n_layer),
         held: UnitSet::all(n_layer),
         budget: 1 << 30,
         profile: false,

@@ -19,7 +19,7 @@ impl Context {
             let experts = self.model.plan.operands(step.op).experts().next();
             let more = experts.map_or(1.0, |matrices| matrices.choice.over_one(rows));
             let bytes = self.step_bytes(&step) as f64 * more;
-            let low = if apart.holds(step.unit) && !step.coarse {
+            let low = if apart.units.holds(step.unit) && !step.coarse {
                 bytes - self.step_bytes(&Step { coarse: true, ..step }) as f64
             } else {
                 0.0

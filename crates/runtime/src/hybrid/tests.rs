@@ -47,7 +47,7 @@ fn cpu(model: &Arc<Model>, held: UnitSet, threads: usize) -> CpuBackend {
         pack_later: false,
         runs: UnitSet::all(model.n_layer()),
         held,
-        by_planes: UnitSet::none(model.n_layer()),
+        by_planes: crate::backend::planes::PlanesApart::none(model.n_layer()),
         prefetch: false,
         read_chosen: false,
         loras: Default::default(),

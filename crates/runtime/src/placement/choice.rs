@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{Basis, Budgets, Place, Placement, PlacementRequest, UnitSize, place_first, planes};
+use super::{Apart, Basis, Budgets, Place, Placement, PlacementRequest, UnitSize, place_first, planes};
 use crate::Result;
 
 /// What has the first claim on the GPU's memory.
@@ -78,11 +78,13 @@ pub fn choose(
         true => (First::WholeLayers, whole, sides[0].rate),
         false => (First::Drafted, drafted, sides[1].rate),
     };
-    let apart = planes::best(&parts, request, budgets, &basis);
-    let planes = apart.as_ref().map(|placement| Side::of(placement, &basis));
+    let apart = Apart::of(&parts, request, budgets, &basis);
+    let of_apart =
+        |apart: &Apart| Side::of(&apart.placement, &Basis { acceptance: apart.acceptance, ..basis });
+    let planes = apart.as_ref().map(of_apart);
     let first = match apart {
         Some(apart) if planes.is_some_and(|side| side.rate > rate) => {
-            best = apart;
+            best = apart.placement;
             First::Planes
         }
         _ => first,

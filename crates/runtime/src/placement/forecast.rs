@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{Acceptance, Apart, HeadForecast, Place, Placement, UnitSize};
+use super::{Acceptance, Apart, HeadForecast, HighBits, Place, Placement, UnitSize};
 pub use super::{heads::HeadKind, rounds::Prediction};
 
 /// A number, and where it comes from.
@@ -36,7 +36,7 @@ impl Known {
         Known { value, origin: Origin::Given }
     }
 
-    const fn assumed(value: f64) -> Self {
+    pub const fn assumed(value: f64) -> Self {
         Known { value, origin: Origin::Assumed }
     }
 }
@@ -69,6 +69,8 @@ pub struct Basis {
     pub gpu_products: Known,
     pub cpu_products: Known,
     pub acceptance: Acceptance,
+    /// The same of drafts that read two bits of all weights.
+    pub by_two_bits: Acceptance,
 }
 
 impl Default for Basis {
@@ -84,6 +86,7 @@ impl Default for Basis {
             gpu_products: Known::assumed(5e12),
             cpu_products: Known::assumed(0.8e12),
             acceptance: Acceptance::new(&[0.75], Origin::Assumed),
+            by_two_bits: Acceptance::new(&[0.7], Origin::Assumed),
         }
     }
 }
@@ -98,6 +101,14 @@ impl Basis {
         };
         let (vram, crossing) = (known(self.vram, read), known(self.crossing, round_trip / 2.0));
         Basis { vram, crossing, ..self }
+    }
+
+    /// For drafts that read so many bits of weights whose low planes lie elsewhere.
+    pub fn of_drafts_by(self, high: HighBits) -> Self {
+        match high {
+            HighBits::Most => self,
+            HighBits::Two => Basis { acceptance: self.by_two_bits, ..self },
+        }
     }
 }
 
@@ -146,6 +157,7 @@ impl Placement {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ApartForecast {
     pub prediction: Prediction,
+    pub high: HighBits,
     pub acceptance: Acceptance,
 }
 
@@ -204,7 +216,11 @@ impl Forecast {
         let mut all = vec![way("whole layers, plain".into(), self.plain)];
         all.extend(self.drafting.map(|of| way("whole layers, drafting".into(), of)));
         all.extend(self.placed.map(|of| way("what drafts run goes first".into(), of)));
-        all.extend(self.apart.map(|of| way("low planes in RAM".into(), of.prediction)));
+        let name = |high| match high {
+            HighBits::Most => "low planes in RAM",
+            HighBits::Two => "all but two bits in RAM",
+        };
+        all.extend(self.apart.map(|of| way(name(of.high).into(), of.prediction)));
         for head in &self.heads {
             all.push(way(format!("{} alone", head.kind.name()), head.alone));
             all.extend(head.in_steps.map(|of| way(format!("{}, high planes", head.kind.name()), of)));
@@ -293,7 +309,7 @@ mod tests {
             choice: None,
             goes_on: false,
             by_planes: None,
-            planes_apart: false,
+            planes_apart: None,
             keys_of: None,
         };
         let [vram, ram, file] = [100.0, 10.0, 1.0].map(Known::given);

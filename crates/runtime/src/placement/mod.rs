@@ -38,7 +38,10 @@ use pass::RowWork;
 pub use planes::{Apart, ByPlanes};
 pub use prompt::PromptForecast;
 
-pub use crate::plan::{Unit, UnitSet};
+pub use crate::{
+    backend::planes::{HighBits, PlanesApart},
+    plan::{Unit, UnitSet},
+};
 
 use crate::{
     Model, Result, RunLayers,
@@ -64,7 +67,7 @@ pub struct PlacementRequest {
     /// Exactly these parts go to the GPU.
     pub on_gpu: Option<UnitSet>,
     /// Of those, the low planes of these lie in RAM; of parts that have none it says nothing.
-    pub planes_apart: Option<UnitSet>,
+    pub planes_apart: Option<PlanesApart>,
     /// These stay off it, whatever else would go there.
     pub off_gpu: Option<UnitSet>,
     /// Fail where a plan turns out not to fit, instead of taking the next smaller one.
@@ -110,10 +113,10 @@ pub struct UnitSize {
     pub choice: Option<Choice>,
     /// Of an MLP: whether a pass comes back to it behind its layer's experts.
     pub goes_on: bool,
-    /// What it would be with its low planes in RAM, where it has some.
-    pub by_planes: Option<ByPlanes>,
-    /// Whether it is so where it goes to the GPU. Then `gpu_bytes` and `gpu_read` are of what is there.
-    pub planes_apart: bool,
+    /// What it would be with its low planes in RAM, where it has some: with as many high bits as there can be, and with two.
+    pub by_planes: Option<[ByPlanes; 2]>,
+    /// The bits of its high planes, if these are what goes to the GPU. Then `gpu_bytes` and `gpu_read` are of what is there.
+    pub planes_apart: Option<HighBits>,
     /// Of an attention: the layer whose keys and values it reads, if not its own.
     pub keys_of: Option<usize>,
 }
@@ -140,7 +143,7 @@ pub trait Sizes {
     /// Bytes that the weights of an operation take on a GPU.
     fn taken_on_gpu(&self, op: &Op) -> u64;
     /// What a unit would be with its low planes in RAM, where it has some.
-    fn by_planes(&self, unit: Unit, ops: &[PlanOp]) -> Option<ByPlanes>;
+    fn by_planes(&self, unit: Unit, ops: &[PlanOp], high: HighBits) -> Option<ByPlanes>;
     /// See [`UnitSize::overhead`].
     fn overhead(&self, unit: Unit) -> u64;
 }
@@ -187,11 +190,12 @@ pub fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Ve
             goes_on: goes_on(unit),
             by_planes: match unit {
                 Unit::Attn(_) | Unit::Mlp(_) => {
-                    sizes.by_planes(unit, ops).map(|of| ByPlanes { coarse, ..of })
+                    let of = |high| Some(ByPlanes { coarse, ..sizes.by_planes(unit, ops, high)? });
+                    of(HighBits::Most).zip(of(HighBits::Two)).map(<[ByPlanes; 2]>::from)
                 }
                 Unit::Embed | Unit::Experts(_) | Unit::Head | Unit::Mtp => None,
             },
-            planes_apart: false,
+            planes_apart: None,
             keys_of: keys_of(unit),
         }
     };
@@ -398,16 +402,20 @@ impl Placement {
     }
 
     /// Of the parts in the GPU's memory, those whose low planes lie in RAM.
-    pub fn planes_apart(&self) -> UnitSet {
+    pub fn planes_apart(&self) -> PlanesApart {
         let n_layer = n_layer(self.parts.iter().map(|(part, _)| part));
-        let apart = |unit| self.parts.iter().find(|(part, _)| part.unit == unit);
-        UnitSet::of(n_layer, |unit| {
-            apart(unit).is_some_and(|(part, place)| *place == Place::Vram && part.planes_apart)
-        })
+        let units = UnitSet::of(n_layer, |unit| self.apart().any(|(part, _)| part.unit == unit));
+        let high = self.apart().map(|(_, high)| high).next().unwrap_or_default();
+        PlanesApart { units, high }
     }
 
     pub fn has_planes_apart(&self) -> bool {
-        self.parts.iter().any(|(part, place)| *place == Place::Vram && part.planes_apart)
+        self.apart().next().is_some()
+    }
+
+    fn apart(&self) -> impl Iterator<Item = (&UnitSize, HighBits)> {
+        let here = self.parts.iter().filter(|(_, place)| *place == Place::Vram);
+        here.filter_map(|(part, _)| Some((part, part.planes_apart?)))
     }
 
     /// Bytes that the GPUs' parts take, buffers and all.

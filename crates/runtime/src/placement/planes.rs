@@ -1,8 +1,8 @@
 //! Layers whose high planes lie on the GPU and whose low planes lie in RAM: what they take, and how many they should be.
 
 use super::{
-    Acceptance, Basis, Budgets, First, Place, Placement, PlacementRequest, Read, UnitSet, UnitSize,
-    forecast::ApartForecast, n_layer, place_first,
+    Acceptance, Basis, Budgets, First, HighBits, Place, Placement, PlacementRequest, PlanesApart, Read,
+    UnitSize, forecast::ApartForecast, n_layer, place_first,
 };
 
 /// What a part is with its low planes in RAM.
@@ -20,21 +20,29 @@ pub struct ByPlanes {
 }
 
 impl UnitSize {
+    fn with(&self, high: HighBits) -> Option<ByPlanes> {
+        let [most, two] = self.by_planes?;
+        Some(match high {
+            HighBits::Most => most,
+            HighBits::Two => two,
+        })
+    }
+
     /// With its low planes in RAM, where it has some.
-    pub fn apart(self) -> Self {
-        let Some(by_planes) = self.by_planes else { return self };
-        let ByPlanes { gpu_bytes, gpu_read, .. } = by_planes;
-        UnitSize { gpu_bytes, gpu_read: Read { full: gpu_read, draft: gpu_read }, planes_apart: true, ..self }
+    pub fn apart(self, high: HighBits) -> Self {
+        let Some(ByPlanes { gpu_bytes, gpu_read, .. }) = self.with(high) else { return self };
+        let gpu_read = Read { full: gpu_read, draft: gpu_read };
+        UnitSize { gpu_bytes, gpu_read, planes_apart: Some(high), ..self }
     }
 
     /// Bytes of RAM that it takes where it lies on the GPU.
     pub fn low_bytes(&self) -> u64 {
-        self.by_planes.filter(|_| self.planes_apart).map_or(0, |of| of.low_bytes)
+        self.low_planes(false).map_or(0, |of| of.low_bytes)
     }
 
     /// The low planes that a pass reads where it lies on the GPU.
     pub(super) fn low_planes(&self, drafting: bool) -> Option<ByPlanes> {
-        self.by_planes.filter(|of| self.planes_apart && !(drafting && of.coarse))
+        self.with(self.planes_apart?).filter(|of| !(drafting && of.coarse))
     }
 }
 
@@ -42,50 +50,61 @@ impl UnitSize {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Apart {
     pub placement: Placement,
+    pub high: HighBits,
     pub acceptance: Acceptance,
 }
 
 impl Apart {
-    /// Of these parts; `None` as of `best`.
+    /// The fastest of these parts; `None` where a draft reads no high planes alone, nothing has any, or places are given by
+    /// hand.
     pub fn of(
         parts: &[UnitSize],
         request: &PlacementRequest,
         budgets: Budgets,
         basis: &Basis,
     ) -> Option<Self> {
-        let placement = best(parts, request, budgets, basis)?;
-        Some(Apart { placement, acceptance: basis.acceptance })
+        // What is given by hand is not taken apart.
+        let by_hand = request.gpu_layers.is_some() || request.on_gpu.is_some();
+        let may = |part: &UnitSize| part.drafted && part.by_planes.is_some_and(|[of, _]| of.coarse);
+        if by_hand || !parts.iter().any(may) {
+            return None;
+        }
+        // Of four bits, two are the most.
+        let has_more = parts.iter().filter_map(|part| part.by_planes).any(|[most, two]| most != two);
+        let highs = HighBits::ALL.into_iter().filter(|&high| high == HighBits::Most || has_more);
+        let all = highs.filter_map(|high| {
+            let basis = basis.of_drafts_by(high);
+            let placement = best(parts, high, request, budgets, &basis)?;
+            Some((placement.rate(&basis), Apart { placement, high, acceptance: basis.acceptance }))
+        });
+        // Of two that are as fast the first, with more bits.
+        all.reduce(|best, other| if other.0 > best.0 { other } else { best }).map(|(_, apart)| apart)
     }
 
     /// On the same basis as others but for that.
     pub(super) fn forecast(&self, basis: Basis) -> ApartForecast {
-        let Apart { ref placement, acceptance } = *self;
-        ApartForecast { prediction: placement.predict(&Basis { acceptance, ..basis }), acceptance }
+        let Apart { ref placement, high, acceptance } = *self;
+        ApartForecast { prediction: placement.predict(&Basis { acceptance, ..basis }), high, acceptance }
     }
 }
 
 /// With the low planes of these in RAM.
-pub(super) fn given(parts: Vec<UnitSize>, apart: &UnitSet) -> Vec<UnitSize> {
-    parts.into_iter().map(|part| if apart.holds(part.unit) { part.apart() } else { part }).collect()
+pub(super) fn given(parts: Vec<UnitSize>, apart: &PlanesApart) -> Vec<UnitSize> {
+    let with = |part: UnitSize| if apart.units.holds(part.unit) { part.apart(apart.high) } else { part };
+    parts.into_iter().map(with).collect()
 }
 
-/// The best with the low planes of some layers in RAM, from the first on: as many as the forecast says; `None` where a
-/// draft reads no high planes alone, nothing has any, or places are given by hand.
-pub(super) fn best(
+/// The best with the low planes of some layers in RAM, from the first on: as many as the forecast says.
+fn best(
     parts: &[UnitSize],
+    high: HighBits,
     request: &PlacementRequest,
     budgets: Budgets,
     basis: &Basis,
 ) -> Option<Placement> {
-    let may = |part: &UnitSize| part.drafted && part.by_planes.is_some_and(|of| of.coarse);
-    // What is given by hand is not taken apart.
-    let by_hand = request.gpu_layers.is_some() || request.on_gpu.is_some();
-    if by_hand || !parts.iter().any(may) {
-        return None;
-    }
     let of_layers = |layers: usize| {
         let apart = |part: &UnitSize| part.unit.layer().is_some_and(|layer| layer < layers);
-        let parts = parts.iter().map(|part| if apart(part) { part.apart() } else { *part }).collect();
+        let parts = parts.iter().map(|part| if apart(part) { part.apart(high) } else { *part }).collect();
         let placed = place_first(First::Drafted, parts, request, budgets).ok()?;
         // There it is of use only where it is on the GPU.
         placed.uses(Place::Vram).then_some(Placement { first: First::Planes, ..placed })
@@ -105,18 +124,21 @@ mod tests {
         },
         *,
     };
-    use crate::RunLayers;
+    use crate::{RunLayers, placement::forecast::Origin};
 
-    /// Eight layers of 300 bytes, of which 160 are high planes.
-    fn parts(draft: &RunLayers) -> Vec<UnitSize> {
+    /// Eight layers of 300 bytes, of which 160 are high planes, and so many fifteenths where these have two bits.
+    fn parts_with(draft: &RunLayers, least: u64) -> Vec<UnitSize> {
         let coarse = draft.has_coarse();
         let sized = model(8, Some(draft)).into_iter().map(|part| {
-            let by_planes = part.unit.layer().map(|_| ByPlanes {
-                gpu_bytes: part.gpu_bytes * 8 / 15,
-                gpu_read: part.gpu_bytes * 8 / 15,
-                low_bytes: part.gpu_bytes * 9 / 15,
-                products: 2,
-                coarse,
+            let by_planes = part.unit.layer().map(|_| {
+                let of = |high: u64| ByPlanes {
+                    gpu_bytes: part.gpu_bytes * high / 15,
+                    gpu_read: part.gpu_bytes * high / 15,
+                    low_bytes: part.gpu_bytes * (17 - high) / 15,
+                    products: 2,
+                    coarse,
+                };
+                [of(8), of(least)]
             });
             let draft =
                 if coarse && by_planes.is_some() { part.gpu_bytes * 8 / 15 } else { part.gpu_read.draft };
@@ -128,6 +150,10 @@ mod tests {
             }
         });
         sized.collect()
+    }
+
+    fn parts(draft: &RunLayers) -> Vec<UnitSize> {
+        parts_with(draft, 8)
     }
 
     fn coarse() -> RunLayers {
@@ -146,7 +172,7 @@ mod tests {
     fn high_planes_alone_are_taken_where_drafts_read_them_alone() {
         let apart = chosen(coarse(), ROOM, 0.001);
         assert_eq!(apart.first, First::Planes);
-        assert_eq!((apart.planes_apart().attn, apart.on_gpu().mlp), (vec![true; 8], vec![true; 8]));
+        assert_eq!((apart.planes_apart().units.attn, apart.on_gpu().mlp), (vec![true; 8], vec![true; 8]));
         assert_eq!(apart.bytes_in_ram(), 8 * 180 + 50);
         assert!(apart.is_divided());
         // By hand: all high planes and the head from the GPU, the embedding's row from RAM, whose rows cross; then the low
@@ -176,9 +202,31 @@ mod tests {
     #[test]
     fn no_more_layers_are_taken_apart_than_need_be() {
         let some = chosen(coarse(), ROOM + 4 * 141, 0.001);
-        let apart = some.planes_apart().mlp;
+        let apart = some.planes_apart().units.mlp;
         assert!(some.on_gpu().mlp.iter().all(|&here| here));
         assert_eq!(apart, [true, true, true, true, false, false, false, false]);
+    }
+
+    /// Where all high planes have no room, and two bits of them do: a draft that never leaves the GPU, though it is right less
+    /// often.
+    #[test]
+    fn two_bits_are_taken_where_more_have_no_room() {
+        let draft = coarse();
+        let request = PlacementRequest { draft: Some(draft.clone()), ..PlacementRequest::default() };
+        let chosen = |least: u64, by_two_bits: f64| {
+            let by = |chance| Acceptance::new(&[chance], Origin::Given);
+            let basis = Basis {
+                acceptance: by(0.9),
+                by_two_bits: by(by_two_bits),
+                ..basis([1000.0, 10.0, 1.0], 0.001)
+            };
+            choose(parts_with(&draft, least), &request, budgets(20 + 55 + 8 * 90), || basis).unwrap()
+        };
+        let of_two = chosen(4, 0.8).planes_apart();
+        assert_eq!((of_two.high, of_two.units.mlp), (HighBits::Two, vec![true; 8]));
+        // By what stands of such drafts, and by what the plane takes.
+        assert_eq!(chosen(4, 0.1).planes_apart().high, HighBits::Most);
+        assert_eq!(chosen(8, 0.95).planes_apart().high, HighBits::Most);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Place, Placement, Share, Unit, UnitSet, UnitSize, mib};
+use super::{HighBits, Place, Placement, PlanesApart, Share, Unit, UnitSize, mib};
 use crate::mask::ranges;
 
 /// A place that holds something.
@@ -52,7 +52,8 @@ impl fmt::Display for Placement {
         writeln!(f, "{:<6} {:>12} {:>12}  what", "place", "weights MiB", "overhead MiB")?;
         for Line { place, name, share } in self.lines() {
             let here = || self.parts_at(place, share);
-            let low = if place == Place::Ram { self.planes_apart() } else { UnitSet::none(0) };
+            let PlanesApart { units: low, high } =
+                if place == Place::Ram { self.planes_apart() } else { PlanesApart::none(0) };
             let has_low = low.attn.iter().chain(&low.mlp).any(|&here| here);
             let weights = match place {
                 Place::Vram => here().map(|part| part.gpu_bytes).sum(),
@@ -79,13 +80,17 @@ impl fmt::Display for Placement {
             what.extend(has(Unit::Head).then(|| "head".to_string()));
             what.extend(has(Unit::Mtp).then(|| "head for one token more".to_string()));
             let low_of = |layers: &[bool]| (0..layers.len()).filter(|&l| layers[l]).collect::<Vec<_>>();
+            let planes = match high {
+                HighBits::Most => "low planes",
+                HighBits::Two => "all but two bits",
+            };
             match [&low.attn, &low.mlp].map(|layers| low_of(layers)) {
                 _ if !has_low => {}
-                [attn, mlp] if attn == mlp => what.push(format!("low planes of layers {}", ranges(&attn))),
+                [attn, mlp] if attn == mlp => what.push(format!("{planes} of layers {}", ranges(&attn))),
                 [attn, mlp] => {
                     let kinds =
                         [("attention", attn), ("MLP", mlp)].into_iter().filter(|(_, of)| !of.is_empty());
-                    what.extend(kinds.map(|(kind, of)| format!("low planes of {kind} {}", ranges(&of))));
+                    what.extend(kinds.map(|(kind, of)| format!("{planes} of {kind} {}", ranges(&of))));
                 }
             }
             writeln!(f, "{name:<6} {:>12.1} {:>12.1}  {}", mib(weights), mib(overhead), what.join(", "))?;

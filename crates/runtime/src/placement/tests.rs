@@ -27,7 +27,7 @@ pub(super) fn model(n_layer: usize, draft: Option<&RunLayers>) -> Vec<UnitSize> 
         choice: None,
         goes_on: false,
         by_planes: None,
-        planes_apart: false,
+        planes_apart: None,
         keys_of: None,
     };
     let mut parts = vec![part(Unit::Embed, 50, 0, draft.is_some())];

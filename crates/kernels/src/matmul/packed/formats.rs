@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{
-    low::{Apart, Low},
+    low::Low,
     split::{
         Bytes, Nibbles, NibblesAndNibbles, NibblesAndOne, NibblesAndTwo, Ones, Opaque, Split, TwoAndOne,
         TwoAndTwo, Twos, Word,
@@ -19,8 +19,10 @@ pub trait Packable: Codec {
     /// The layout that is fastest to read whole, and the one that can also be read by its high bits alone.
     type Whole: Split;
     type Planes: Split;
-    /// Its low plane by itself, where that can be multiplied without the high one; else the format again.
+    /// Its low plane by itself, where that can be multiplied without the high one; else the format again. The second is
+    /// what a high plane of two bits leaves.
     type Low: Packable;
+    type LowOfTwo: Packable;
     /// Whether it is such a plane, which means another thing than the whole.
     const IS_LOW: bool = false;
 
@@ -80,7 +82,8 @@ fn k_nibbles(qs: &[u8], b: usize) -> [u32; 8] {
 impl Packable for BlockQ4_0 {
     type Whole = Nibbles;
     type Planes = TwoAndTwo;
-    type Low = Low<Self>;
+    type Low = Low<Self, Twos>;
+    type LowOfTwo = Low<Self, Twos>;
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -91,14 +94,11 @@ impl Packable for BlockQ4_0 {
     }
 }
 
-impl Apart for BlockQ4_0 {
-    type LowSplit = Twos;
-}
-
 impl Packable for BlockQ4_1 {
     type Whole = Nibbles;
     type Planes = TwoAndTwo;
-    type Low = Low<Self>;
+    type Low = Low<Self, Twos>;
+    type LowOfTwo = Low<Self, Twos>;
     const HEAD: &'static [Range<usize>] = &[0..4];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -109,14 +109,11 @@ impl Packable for BlockQ4_1 {
     }
 }
 
-impl Apart for BlockQ4_1 {
-    type LowSplit = Twos;
-}
-
 impl Packable for BlockQ5_0 {
     type Whole = NibblesAndOne;
     type Planes = NibblesAndOne;
     type Low = Self;
+    type LowOfTwo = Self;
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -131,6 +128,7 @@ impl Packable for BlockQ5_1 {
     type Whole = NibblesAndOne;
     type Planes = NibblesAndOne;
     type Low = Self;
+    type LowOfTwo = Self;
     const HEAD: &'static [Range<usize>] = &[0..4];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -144,7 +142,8 @@ impl Packable for BlockQ5_1 {
 impl Packable for BlockQ8_0 {
     type Whole = Bytes;
     type Planes = NibblesAndNibbles;
-    type Low = Low<Self>;
+    type Low = Low<Self, Nibbles>;
+    type LowOfTwo = Low<Self, NibblesAndTwo>;
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -156,14 +155,11 @@ impl Packable for BlockQ8_0 {
     }
 }
 
-impl Apart for BlockQ8_0 {
-    type LowSplit = Nibbles;
-}
-
 impl Packable for BlockIq4Nl {
     type Whole = Nibbles;
     type Planes = Nibbles;
     type Low = Self;
+    type LowOfTwo = Self;
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -178,6 +174,7 @@ impl Packable for BlockMxfp4 {
     type Whole = Nibbles;
     type Planes = Nibbles;
     type Low = Self;
+    type LowOfTwo = Self;
     const HEAD: &'static [Range<usize>] = &[0..1];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -192,6 +189,7 @@ impl Packable for BlockNvfp4 {
     type Whole = Nibbles;
     type Planes = Nibbles;
     type Low = Self;
+    type LowOfTwo = Self;
     const HEAD: &'static [Range<usize>] = &[0..4];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -206,7 +204,8 @@ impl Packable for BlockNvfp4 {
 impl Packable for BlockQ4K {
     type Whole = Nibbles;
     type Planes = TwoAndTwo;
-    type Low = Low<Self>;
+    type Low = Low<Self, Twos>;
+    type LowOfTwo = Low<Self, Twos>;
     const HEAD: &'static [Range<usize>] = &[0..16];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -217,14 +216,11 @@ impl Packable for BlockQ4K {
     }
 }
 
-impl Apart for BlockQ4K {
-    type LowSplit = Twos;
-}
-
 impl Packable for BlockQ5K {
     type Whole = NibblesAndOne;
     type Planes = NibblesAndOne;
-    type Low = Low<Self>;
+    type Low = Low<Self, Ones>;
+    type LowOfTwo = Low<Self, TwoAndOne>;
     const HEAD: &'static [Range<usize>] = &[0..16];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -236,14 +232,11 @@ impl Packable for BlockQ5K {
     }
 }
 
-impl Apart for BlockQ5K {
-    type LowSplit = Ones;
-}
-
 impl Packable for BlockQ6K {
     type Whole = NibblesAndTwo;
     type Planes = NibblesAndTwo;
-    type Low = Low<Self>;
+    type Low = Low<Self, Twos>;
+    type LowOfTwo = Low<Self, Nibbles>;
     const HEAD: &'static [Range<usize>] = &[192..210];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -259,10 +252,6 @@ impl Packable for BlockQ6K {
     }
 }
 
-impl Apart for BlockQ6K {
-    type LowSplit = Twos;
-}
-
 /// The 32 pairs of bits of group `b`, of which four share 32 bytes.
 fn k_twos(qs: &[u8], b: usize) -> [u32; 8] {
     std::array::from_fn(|j| word(qs, b / 4 * 8 + j).shr(b as u32 % 4 * 2).bits(3))
@@ -272,6 +261,7 @@ impl Packable for BlockQ2K {
     type Whole = Twos;
     type Planes = Twos;
     type Low = Self;
+    type LowOfTwo = Self;
     const HEAD: &'static [Range<usize>] = &[0..16, 80..84];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -286,6 +276,7 @@ impl Packable for BlockQ3K {
     type Whole = TwoAndOne;
     type Planes = TwoAndOne;
     type Low = Self;
+    type LowOfTwo = Self;
     const HEAD: &'static [Range<usize>] = &[96..110];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -301,6 +292,7 @@ impl Packable for BlockIq4Xs {
     type Whole = Nibbles;
     type Planes = Nibbles;
     type Low = Self;
+    type LowOfTwo = Self;
     const HEAD: &'static [Range<usize>] = &[0..8];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -315,6 +307,7 @@ impl Packable for BlockTq2 {
     type Whole = Twos;
     type Planes = Twos;
     type Low = Self;
+    type LowOfTwo = Self;
     const HEAD: &'static [Range<usize>] = &[64..66];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -329,6 +322,7 @@ impl Packable for BlockQ2_0 {
     type Whole = Twos;
     type Planes = Twos;
     type Low = Self;
+    type LowOfTwo = Self;
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -347,6 +341,7 @@ impl Packable for BlockQ1_0 {
     type Whole = Ones;
     type Planes = Ones;
     type Low = Self;
+    type LowOfTwo = Self;
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -362,6 +357,7 @@ impl Packable for BlockTq1 {
     type Whole = Opaque<0>;
     type Planes = Opaque<0>;
     type Low = Self;
+    type LowOfTwo = Self;
     const HEAD: &'static [Range<usize>] = &[0..54];
 
     fn bits(&self, _: usize) -> [u32; 8] {

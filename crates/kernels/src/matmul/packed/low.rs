@@ -1,10 +1,13 @@
 //! Low planes by themselves: the high plane is somewhere else, and whoever has it adds both products.
 //!
-//! Of a number's bits the high ones stand for the least number that has them and `2^(LOW_BITS-1)` more, and the low ones for
-//! what is then left: themselves less as much. So the low plane's weights lie around zero, and what a minimum adds is the high
-//! plane's. By the high plane alone, a number is half of one less: the middle of those that it leaves open.
+//! Of a number's bits the high ones stand for the least number that has them and `2^(bits - 1)` more, `bits` being those of the
+//! low plane, and the low ones for what is then left: themselves less as much. So the low plane's weights lie around zero, and
+//! what a minimum adds is the high plane's. By the high plane alone, a number is half of one less: the middle of those that it
+//! leaves open.
 
-use std::ops::Range;
+use std::{marker::PhantomData, ops::Range};
+
+use bytemuck::{Pod, Zeroable};
 
 use super::{
     Packable,
@@ -15,20 +18,38 @@ use crate::{
     quant::{Block, GgmlType},
 };
 
-/// A format whose planes can lie apart.
-pub trait Apart: Packable {
-    /// How the low bits lie where they are alone.
-    type LowSplit: Split;
-
-    const LOW_BITS: u32 = <Self::Planes as Split>::LOW_BITS;
+/// How many bits of a weight are in a high plane whose low plane lies elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum HighBits {
+    /// The upper four, or two of four.
+    #[default]
+    Most,
+    /// The upper two.
+    Two,
 }
 
-/// The low plane of a format, with the format's scales.
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(transparent)]
-pub struct Low<B>(B);
+impl HighBits {
+    pub const ALL: [HighBits; 2] = [HighBits::Most, HighBits::Two];
+}
 
-impl<B: Apart> Block for Low<B> {
+/// The low plane of a format, whose bits lie as `S` has them, with the format's scales.
+#[repr(transparent)]
+pub struct Low<B, S>(B, PhantomData<S>);
+
+impl<B: Copy, S> Clone for Low<B, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: Copy, S> Copy for Low<B, S> {}
+
+// SAFETY: it is a block, and nothing else.
+unsafe impl<B: Zeroable, S> Zeroable for Low<B, S> {}
+// SAFETY: as above.
+unsafe impl<B: Pod, S: 'static> Pod for Low<B, S> {}
+
+impl<B: Packable, S: Split> Block for Low<B, S> {
     const TYPE: GgmlType = B::TYPE;
 
     fn dequantize(&self, out: &mut [f32]) {
@@ -41,7 +62,7 @@ impl<B: Apart> Block for Low<B> {
     }
 }
 
-impl<B: Apart> Codec for Low<B> {
+impl<B: Packable, S: Split> Codec for Low<B, S> {
     fn weights(&self, b: usize) -> Weights {
         let bits = self.bits(b);
         let byte = |i: usize| bits[i / 4].shr(8 * (i as u32 % 4)) as u8;
@@ -53,17 +74,18 @@ impl<B: Apart> Codec for Low<B> {
     }
 }
 
-impl<B: Apart> Packable for Low<B> {
-    type Whole = B::LowSplit;
-    type Planes = B::LowSplit;
+impl<B: Packable, S: Split> Packable for Low<B, S> {
+    type Whole = S;
+    type Planes = S;
     type Low = Self;
+    type LowOfTwo = Self;
     const IS_LOW: bool = true;
     const HEAD: &'static [Range<usize>] = B::HEAD;
 
     fn bits(&self, b: usize) -> [u32; 8] {
-        self.0.bits(b).map(|word| word.bits((1 << B::LOW_BITS) - 1))
+        self.0.bits(b).map(|word| word.bits((1 << S::BITS) - 1))
     }
     fn int(u: u8) -> i16 {
-        i16::from(u) - (1 << (B::LOW_BITS - 1))
+        i16::from(u) - (1 << (S::BITS - 1))
     }
 }

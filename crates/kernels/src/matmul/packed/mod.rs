@@ -29,7 +29,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 pub use formats::Packable;
-pub use low::{Apart, Low};
+pub use low::{HighBits, Low};
 pub use memory::PackedMemory;
 use memory::Part;
 pub use scalar::rows as scalar_rows;
@@ -70,8 +70,8 @@ pub enum Layout {
     Whole,
     /// The high plane and the low one, where the format has two.
     Planes,
-    /// The low plane alone.
-    Low,
+    /// The low plane alone, which a high plane of so many bits leaves.
+    Low(HighBits),
 }
 
 /// A matrix `[rows, cols]` in groups of rows.
@@ -103,8 +103,13 @@ macro_rules! for_packed {
                     type $S = <$B as $crate::matmul::packed::Packable>::Planes;
                     $value
                 }
-                $crate::matmul::packed::Layout::Low => {
+                $crate::matmul::packed::Layout::Low($crate::matmul::packed::HighBits::Most) => {
                     type $B = <AsInFile as $crate::matmul::packed::Packable>::Low;
+                    type $S = <$B as $crate::matmul::packed::Packable>::Whole;
+                    $value
+                }
+                $crate::matmul::packed::Layout::Low($crate::matmul::packed::HighBits::Two) => {
+                    type $B = <AsInFile as $crate::matmul::packed::Packable>::LowOfTwo;
                     type $S = <$B as $crate::matmul::packed::Packable>::Whole;
                     $value
                 }
@@ -159,10 +164,11 @@ impl Packed {
         memory: &mut PackedMemory,
         isa: Isa,
         w: &Weight,
+        high: HighBits,
         done: impl Fn(Range<usize>),
     ) -> Result<Self> {
         assert!(Self::has_low_plane(w.ty), "{} has no low plane that lies alone", w.ty);
-        Self::laid_out(memory, isa, w, Layout::Low, done)
+        Self::laid_out(memory, isa, w, Layout::Low(high), done)
     }
 
     pub(in crate::matmul) fn laid_out(
@@ -197,9 +203,8 @@ impl Packed {
     }
 
     /// The same of a low plane alone.
-    pub fn low_plane_bytes(ty: GgmlType, rows: usize, cols: usize) -> u64 {
-        let [bytes, _] = row_bytes(ty, cols, Layout::Low);
-        (bytes * rows) as u64
+    pub fn low_plane_bytes(ty: GgmlType, rows: usize, cols: usize, high: HighBits) -> u64 {
+        row_bytes(ty, cols, Layout::Low(high)).into_iter().map(|bytes| (bytes * rows) as u64).sum()
     }
 
     /// The same of a matrix that is packed for `isa`, as [`Packed::bytes_read`] has it.
@@ -243,9 +248,9 @@ impl Packed {
         group * self.rows.div_ceil(self.lanes)
     }
 
-    /// Whether a product can be had from the high bits alone.
+    /// Whether a product can be had from the high bits alone. Those of a low plane say nothing.
     pub fn has_coarse(&self) -> bool {
-        self.low_bytes > 0
+        self.low_bytes > 0 && !matches!(self.layout, Layout::Low(_))
     }
 
     /// The planes of a group of rows.

@@ -56,6 +56,7 @@ impl Packable for BlockIq2Xxs {
     type Whole = Opaque<2>;
     type Planes = Opaque<2>;
     type Low = Self;
+    type LowOfTwo = Self;
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -74,6 +75,7 @@ impl Packable for BlockIq2Xs {
     type Whole = Opaque<2>;
     type Planes = Opaque<2>;
     type Low = Self;
+    type LowOfTwo = Self;
     const HEAD: &'static [Range<usize>] = &[66..74, 0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -100,6 +102,7 @@ impl Packable for BlockIq2S {
     type Whole = Opaque<2>;
     type Planes = Opaque<2>;
     type Low = Self;
+    type LowOfTwo = Self;
     const HEAD: &'static [Range<usize>] = &[66..82, 0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -116,6 +119,7 @@ impl Packable for BlockIq3Xxs {
     type Whole = Opaque<3>;
     type Planes = Opaque<3>;
     type Low = Self;
+    type LowOfTwo = Self;
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -136,6 +140,7 @@ impl Packable for BlockIq3S {
     type Whole = Opaque<3>;
     type Planes = Opaque<3>;
     type Low = Self;
+    type LowOfTwo = Self;
     const HEAD: &'static [Range<usize>] = &[66..74, 106..110, 0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -153,6 +158,7 @@ impl Packable for BlockIq1S {
     type Whole = Opaque<1>;
     type Planes = Opaque<1>;
     type Low = Self;
+    type LowOfTwo = Self;
     const HEAD: &'static [Range<usize>] = &[34..50, 0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -168,6 +174,7 @@ impl Packable for BlockIq1M {
     type Whole = Opaque<1>;
     type Planes = Opaque<1>;
     type Low = Self;
+    type LowOfTwo = Self;
     const HEAD: &'static [Range<usize>] = &[32..56];
 
     fn bits(&self, b: usize) -> [u32; 8] {

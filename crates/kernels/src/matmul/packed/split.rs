@@ -39,7 +39,7 @@ impl Word for u32 {
 }
 
 /// A way to split weights into planes. `u[j]` holds the weights of columns `4·j..4·j+4`, as unsigned numbers.
-pub trait Split {
+pub trait Split: 'static {
     /// Words of each plane for 32 columns of a row.
     const HIGH: usize;
     const LOW: usize;
@@ -47,6 +47,8 @@ pub trait Split {
     const LOW_BITS: u32;
     /// The largest number that a high plane holds.
     const HIGH_MAX: u8;
+    /// Bits of a weight in both.
+    const BITS: u32 = Self::HIGH_MAX.count_ones() + Self::LOW_BITS;
 
     /// The planes of `u`: of each array, the first `HIGH` or `LOW` words.
     fn split<W: Word>(u: [W; 8]) -> ([W; 8], [W; 8]);

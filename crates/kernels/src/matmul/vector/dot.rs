@@ -315,6 +315,7 @@ fn minus_offset<L: Lanes>(l: L, offset: i16, minus_8: i32) -> L::V {
         12 => l.add(start, l.sar(start, 1)),
         1 => l.sar(start, 3),
         2 => l.sar(start, 2),
+        4 => l.sar(start, 1),
         _ => {
             debug_assert!(offset >= 8 && offset.count_ones() == 1);
             l.shl(start, offset.trailing_zeros() - 3)

@@ -17,7 +17,7 @@ pub trait Kind {
     const SHAPE: Shape;
     /// Weights use (nearly) all 256 values, and only then are they given to the panel signed.
     const WIDE: bool = false;
-    /// What the panel's integers are too large by. Where 32 weights have one scale: 0, 12, or a power of two, but not 4.
+    /// What the panel's integers are too large by. Where 32 weights have one scale: 0, 12, or a power of two.
     const OFFSET: i16 = 0;
     /// The largest integer in the panel, or the largest magnitude if signed.
     const LARGEST: u8;

@@ -506,7 +506,7 @@ mod tests {
     use crate::{
         matmul::{
             Mode, OutMatrix, PackedMemory, Weight,
-            packed::{Layout, for_packed, scalar_rows},
+            packed::{HighBits, Layout, for_packed, scalar_rows},
         },
         quant::GgmlType,
     };
@@ -533,7 +533,7 @@ mod tests {
     #[test]
     fn groups_in_turn_and_one_after_the_other_have_the_same_bits() {
         let layouts = |ty| {
-            let low = Packed::has_low_plane(ty).then_some(Layout::Low);
+            let low = HighBits::ALL.map(Layout::Low).into_iter().filter(move |_| Packed::has_low_plane(ty));
             [Layout::Whole, Layout::Planes].into_iter().chain(low).map(move |layout| (ty, layout))
         };
         let types = GgmlType::ALL.iter().copied().filter(|&ty| Packed::knows(ty));

@@ -13,7 +13,10 @@ use super::{
 use crate::{
     matmul::{
         GROUP,
-        packed::{Apart, Low, Packable},
+        packed::{
+            Low, Packable,
+            split::{Nibbles, NibblesAndTwo, Ones, Split, TwoAndOne, Twos},
+        },
     },
     quant::{blocks::*, iq4_nl::KVALUES},
 };
@@ -58,28 +61,31 @@ pub trait PackedFormat: Format + Packable {
     }
 }
 
-/// What the vectors need of a format's low plane.
-pub trait LowFormat: PackedFormat + Apart {
+/// What the vectors need of a format's low plane whose bits lie so.
+pub trait LowFormat<S>: PackedFormat {
     type LowKind: Kind;
 }
 
 macro_rules! low_planes {
-    ($($B:ty: $Kind:ty;)*) => {$(
-        impl LowFormat for $B {
+    ($($B:ty, $S:ty: $Kind:ty;)*) => {$(
+        impl LowFormat<$S> for $B {
             type LowKind = $Kind;
         }
     )*};
 }
 low_planes! {
-    BlockQ8_0: Plain<8, 15>;
-    BlockQ4_0: Plain<2, 3>;
-    BlockQ4_1: Plain<2, 3>;
-    BlockQ4K: Plain<2, 3>;
-    BlockQ5K: Plain<1, 1>;
-    BlockQ6K: SubScales<2, 3>;
+    BlockQ8_0, Nibbles: Plain<8, 15>;
+    BlockQ8_0, NibblesAndTwo: Plain<32, 63>;
+    BlockQ4_0, Twos: Plain<2, 3>;
+    BlockQ4_1, Twos: Plain<2, 3>;
+    BlockQ4K, Twos: Plain<2, 3>;
+    BlockQ5K, Ones: Plain<1, 1>;
+    BlockQ5K, TwoAndOne: Plain<4, 7>;
+    BlockQ6K, Twos: SubScales<2, 3>;
+    BlockQ6K, Nibbles: SubScales<8, 15>;
 }
 
-impl<B: LowFormat> Format for Low<B> {
+impl<B: LowFormat<S>, S: Split> Format for Low<B, S> {
     type Kind = B::LowKind;
 
     unsafe fn unpack<L: Lanes>(_: L, _: Rows, _: &mut Panel, _: usize) {
@@ -87,7 +93,7 @@ impl<B: LowFormat> Format for Low<B> {
     }
 }
 
-impl<B: LowFormat> PackedFormat for Low<B> {
+impl<B: LowFormat<S>, S: Split> PackedFormat for Low<B, S> {
     const FEW: bool = B::FEW;
 
     #[inline(always)]
