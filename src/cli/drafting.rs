@@ -5,7 +5,7 @@ use crate::{
     Context, Result,
     measure::load,
     speculation::{
-        Controller, Fixed, Policy, Proposer, Report,
+        Controller, Fixed, Policy, Proposer, Report, SourceKind,
         learned::{Learned, Store, Subject, prepare_for},
     },
     words::count,
@@ -97,9 +97,19 @@ pub fn summary(report: &Report, threads: usize) -> String {
         }
         Some(times) => {
             let busy = busy(threads).map_or(String::new(), |busy| format!("; {busy}"));
-            format!("drafting did not pay here{off} ({times:.2} times plain decoding{busy}; -v: details)")
+            let head = if may_have_a_head(report) { "; a head made by `spec-run fit` may pay" } else { "" };
+            format!(
+                "drafting did not pay here{off} ({times:.2} times plain decoding{busy}{head}; -v: details)"
+            )
         }
     }
+}
+
+/// Whether nothing drafted that was trained to, and a head can be made.
+fn may_have_a_head(report: &Report) -> bool {
+    use SourceKind as Kind;
+    let is_trained = |kind| matches!(kind, Kind::Head | Kind::Mtp | Kind::Model | Kind::Other);
+    cfg!(feature = "fit") && !report.sources.iter().any(|(source, _)| is_trained(source.kind))
 }
 
 /// That others want the cores too, where they do: then threads wait for each other.
@@ -107,4 +117,24 @@ fn busy(threads: usize) -> Option<String> {
     let load = load().filter(|load| load.is_high())?;
     let advice = if threads > 1 { ", try -t 1" } else { "" };
     Some(format!("the machine is busy: {load}{advice}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::speculation::{SourceInfo, Speedup};
+
+    /// Where drafts lost, a head is named to those who have none.
+    #[test]
+    fn a_head_is_named_where_drafts_lost_without_one() {
+        let of = |kind, times| {
+            let source = SourceInfo { name: "it".into(), kind, cost: 0.5, chance: 0.5, prefix: None };
+            let mut report = Report::new(vec![source]);
+            report.drafting.rounds = 1;
+            report.speedup = Speedup { predicted: None, measured: Some(times) };
+            summary(&report, 1).contains("spec-run fit")
+        };
+        assert_eq!(of(SourceKind::Mask, 0.9), cfg!(feature = "fit"));
+        assert!(!of(SourceKind::Mask, 1.1) && !of(SourceKind::Head, 0.9) && !of(SourceKind::Mtp, 0.9));
+    }
 }
