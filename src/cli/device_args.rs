@@ -157,8 +157,8 @@ fn parse_chance(text: &str) -> Result<f64, String> {
 /// GB a second of VRAM, RAM, file and bus; 10^12 multiplications a second of GPU and CPU.
 type Speeds = [Option<f64>; 6];
 
-/// Multiplications that a card makes in the time in which it reads a byte, at least. Of cards with 24 GB an RTX 3090 has the
-/// least arithmetic: 19 multiplications of floats a byte. Of these the products of 16 rows reach half on an H200.
+/// Multiplications that a card makes in the time in which it reads a byte. An RTX 3090 can make 19 of floats, other consumers' cards
+/// with 24 GB more. Our products of 16 rows reached half of what an H200 can.
 const PRODUCTS_PER_BYTE: f64 = 10.0;
 
 fn parse_speeds(text: &str) -> Result<Speeds, String> {
