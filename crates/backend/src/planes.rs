@@ -1,7 +1,7 @@
 //! Matrices whose high plane a GPU holds and whose low plane lies in RAM. A draft by the high planes alone never leaves the
 //! GPU; where all bits count, the CPU makes the sums of the low planes first, and the GPU adds them to its own.
 
-pub use super::cpu::matmul::HighBits;
+pub use super::cpu::matmul::{HighBits, PerHighBits};
 use super::cpu::{matmul::Packed, simd::Isa};
 use crate::{
     Model,

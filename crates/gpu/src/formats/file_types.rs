@@ -2,7 +2,7 @@
 
 use super::{Format, Streams, split};
 use crate::{
-    planes::HighBits,
+    planes::PerHighBits,
     quant::{GgmlType, blocks::*},
 };
 
@@ -11,7 +11,7 @@ pub struct FileType {
     /// What holds them without loss.
     pub format: Format,
     /// What holds their high plane alone, where products can be made of it and of the low plane apart.
-    pub high_plane: Option<HighPlane>,
+    pub high_plane: Option<PerHighBits<Format>>,
     /// How they change on their way, where they are more than taken apart.
     pub conversion: Option<&'static str>,
     /// Appends a row of blocks, multiplied by a factor that only NVFP4 has.
@@ -20,27 +20,6 @@ pub struct FileType {
     pub packed: Option<PackedBits>,
     /// Where the halves of a block are, for blocks of random bits.
     pub halves: &'static [usize],
-}
-
-/// By how many bits it has.
-#[derive(Clone, Copy)]
-pub struct HighPlane {
-    pub most: Format,
-    pub two: Format,
-}
-
-impl HighPlane {
-    /// Of a type whose high planes have two bits at most.
-    const fn of_two(format: Format) -> Option<Self> {
-        Some(HighPlane { most: format, two: format })
-    }
-
-    pub fn of(self, high: HighBits) -> Format {
-        match high {
-            HighBits::Most => self.most,
-            HighBits::Two => self.two,
-        }
-    }
 }
 
 /// What packed bits mean.
@@ -94,13 +73,13 @@ impl FileType {
         use GgmlType as T;
         Some(match ty {
             T::Q4_0 => FileType {
-                high_plane: HighPlane::of_two(Format::Q4_0High),
+                high_plane: Some(PerHighBits::same(Format::Q4_0High)),
                 packed: numbers(8, "SCALE"),
                 halves: &[0],
                 ..Self::new(Format::Q4_0, split::q4_0)
             },
             T::Q4_1 => FileType {
-                high_plane: HighPlane::of_two(Format::Q4_1High),
+                high_plane: Some(PerHighBits::same(Format::Q4_1High)),
                 packed: numbers(0, "SCALE_AND_MINIMUM"),
                 halves: &[0, 2],
                 ..Self::new(Format::Q4_1, split::q4_1)
@@ -116,7 +95,7 @@ impl FileType {
                 ..Self::new(Format::Q5_1, split::q5_1)
             },
             T::Q8_0 => FileType {
-                high_plane: Some(HighPlane { most: Format::Q8High, two: Format::Q8Top }),
+                high_plane: Some(PerHighBits { most: Format::Q8High, two: Format::Q8Top }),
                 // Its bytes are made signed.
                 packed: numbers(0, "SCALE"),
                 halves: &[0],
@@ -134,19 +113,19 @@ impl FileType {
                 ..Self::as_q6_k(split::q3_k)
             },
             T::Q4_K => FileType {
-                high_plane: HighPlane::of_two(Format::Q4KHigh),
+                high_plane: Some(PerHighBits::same(Format::Q4KHigh)),
                 packed: numbers(0, "SIX_BITS_AND_MINIMUM"),
                 halves: &[0, 2],
                 ..Self::new(Format::Q4_K, split::q4_k)
             },
             T::Q5_K => FileType {
-                high_plane: Some(HighPlane { most: Format::Q5KHigh, two: Format::Q5KTop }),
+                high_plane: Some(PerHighBits { most: Format::Q5KHigh, two: Format::Q5KTop }),
                 packed: numbers(0, "SIX_BITS_AND_MINIMUM"),
                 halves: &[0, 2],
                 ..Self::new(Format::Q5_K, split::q5_k)
             },
             T::Q6_K => FileType {
-                high_plane: Some(HighPlane { most: Format::Q6KHigh, two: Format::Q6KTop }),
+                high_plane: Some(PerHighBits { most: Format::Q6KHigh, two: Format::Q6KTop }),
                 packed: numbers(32, "EIGHT_BITS_OF_HALVES"),
                 halves: &[208],
                 ..Self::new(Format::Q6_K, split::q6_k)

@@ -64,7 +64,7 @@ mod vector;
 
 pub use acts::{ActGroup, GROUP, QuantRows, QuantRowsWriter};
 pub use out::{Mode, OutMatrix, OutStripe};
-pub use packed::{HighBits, Packed, PackedForm, PackedMemory, Planes};
+pub use packed::{HighBits, Packed, PackedForm, PackedMemory, PerHighBits, Planes};
 
 use super::simd::Isa;
 use crate::quant::{GgmlType, for_block, for_packed_block};

@@ -39,7 +39,7 @@ pub use planes::{Apart, ByPlanes};
 pub use prompt::PromptForecast;
 
 pub use crate::{
-    backend::planes::{HighBits, PlanesApart},
+    backend::planes::{HighBits, PerHighBits, PlanesApart},
     plan::{Unit, UnitSet},
 };
 
@@ -113,8 +113,8 @@ pub struct UnitSize {
     pub choice: Option<Choice>,
     /// Of an MLP: whether a pass comes back to it behind its layer's experts.
     pub goes_on: bool,
-    /// What it would be with its low planes in RAM, where it has some: with as many high bits as there can be, and with two.
-    pub by_planes: Option<[ByPlanes; 2]>,
+    /// What it would be with its low planes in RAM, where it has some.
+    pub by_planes: Option<PerHighBits<ByPlanes>>,
     /// The bits of its high planes, if these are what goes to the GPU. Then `gpu_bytes` and `gpu_read` are of what is there.
     pub planes_apart: Option<HighBits>,
     /// Of an attention: the layer whose keys and values it reads, if not its own.
@@ -191,7 +191,7 @@ pub fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Ve
             by_planes: match unit {
                 Unit::Attn(_) | Unit::Mlp(_) => {
                     let of = |high| Some(ByPlanes { coarse, ..sizes.by_planes(unit, ops, high)? });
-                    of(HighBits::Most).zip(of(HighBits::Two)).map(<[ByPlanes; 2]>::from)
+                    of(HighBits::Most).zip(of(HighBits::Two)).map(|(most, two)| PerHighBits { most, two })
                 }
                 Unit::Embed | Unit::Experts(_) | Unit::Head | Unit::Mtp => None,
             },

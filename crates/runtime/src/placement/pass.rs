@@ -162,7 +162,7 @@ impl Product<'_> {
 mod tests {
     use super::{
         super::{
-            ByPlanes, HighBits, Read,
+            ByPlanes, HighBits, PerHighBits, Read,
             forecast::Known,
             tests::{basis, model},
         },
@@ -203,9 +203,13 @@ mod tests {
     #[test]
     fn low_planes_are_read_by_passes_in_full() {
         let part = UnitSize {
-            by_planes: Some(
-                [ByPlanes { gpu_bytes: 60, gpu_read: 60, low_bytes: 100, products: 2, coarse: true }; 2],
-            ),
+            by_planes: Some(PerHighBits::same(ByPlanes {
+                gpu_bytes: 60,
+                gpu_read: 60,
+                low_bytes: 100,
+                products: 2,
+                coarse: true,
+            })),
             gpu_read: Read { full: 60, draft: 60 },
             work: RowWork::default(),
             planes_apart: Some(HighBits::Most),

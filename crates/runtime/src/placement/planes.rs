@@ -20,17 +20,11 @@ pub struct ByPlanes {
 }
 
 impl UnitSize {
-    fn with(&self, high: HighBits) -> Option<ByPlanes> {
-        let [most, two] = self.by_planes?;
-        Some(match high {
-            HighBits::Most => most,
-            HighBits::Two => two,
-        })
-    }
-
     /// With its low planes in RAM, where it has some.
     pub fn apart(self, high: HighBits) -> Self {
-        let Some(ByPlanes { gpu_bytes, gpu_read, .. }) = self.with(high) else { return self };
+        let Some(ByPlanes { gpu_bytes, gpu_read, .. }) = self.by_planes.map(|of| of.of(high)) else {
+            return self;
+        };
         let gpu_read = Read { full: gpu_read, draft: gpu_read };
         UnitSize { gpu_bytes, gpu_read, planes_apart: Some(high), ..self }
     }
@@ -42,7 +36,7 @@ impl UnitSize {
 
     /// The low planes that a pass reads where it lies on the GPU.
     pub(super) fn low_planes(&self, drafting: bool) -> Option<ByPlanes> {
-        self.with(self.planes_apart?).filter(|of| !(drafting && of.coarse))
+        Some(self.by_planes?.of(self.planes_apart?)).filter(|of| !(drafting && of.coarse))
     }
 }
 
@@ -65,12 +59,12 @@ impl Apart {
     ) -> Option<Self> {
         // What is given by hand is not taken apart.
         let by_hand = request.gpu_layers.is_some() || request.on_gpu.is_some();
-        let may = |part: &UnitSize| part.drafted && part.by_planes.is_some_and(|[of, _]| of.coarse);
+        let may = |part: &UnitSize| part.drafted && part.by_planes.is_some_and(|of| of.most.coarse);
         if by_hand || !parts.iter().any(may) {
             return None;
         }
         // Of four bits, two are the most.
-        let has_more = parts.iter().filter_map(|part| part.by_planes).any(|[most, two]| most != two);
+        let has_more = parts.iter().filter_map(|part| part.by_planes).any(|of| of.most != of.two);
         let highs = HighBits::ALL.into_iter().filter(|&high| high == HighBits::Most || has_more);
         let all = highs.filter_map(|high| {
             let basis = basis.of_drafts_by(high);
@@ -124,7 +118,10 @@ mod tests {
         },
         *,
     };
-    use crate::{RunLayers, placement::forecast::Origin};
+    use crate::{
+        RunLayers,
+        placement::{PerHighBits, forecast::Origin},
+    };
 
     /// Eight layers of 300 bytes, of which 160 are high planes, and so many fifteenths where these have two bits.
     fn parts_with(draft: &RunLayers, least: u64) -> Vec<UnitSize> {
@@ -138,7 +135,7 @@ mod tests {
                     products: 2,
                     coarse,
                 };
-                [of(8), of(least)]
+                PerHighBits { most: of(8), two: of(least) }
             });
             let draft =
                 if coarse && by_planes.is_some() { part.gpu_bytes * 8 / 15 } else { part.gpu_read.draft };

@@ -32,6 +32,27 @@ impl HighBits {
     pub const ALL: [HighBits; 2] = [HighBits::Most, HighBits::Two];
 }
 
+/// Something that is another one for other high planes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerHighBits<T> {
+    pub most: T,
+    pub two: T,
+}
+
+impl<T: Copy> PerHighBits<T> {
+    /// The same for all.
+    pub const fn same(of: T) -> Self {
+        PerHighBits { most: of, two: of }
+    }
+
+    pub fn of(self, high: HighBits) -> T {
+        match high {
+            HighBits::Most => self.most,
+            HighBits::Two => self.two,
+        }
+    }
+}
+
 /// The low plane of a format, whose bits lie as `S` has them, with the format's scales.
 #[repr(transparent)]
 pub struct Low<B, S>(B, PhantomData<S>);

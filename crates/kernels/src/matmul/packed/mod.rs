@@ -29,7 +29,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 pub use formats::Packable;
-pub use low::{HighBits, Low};
+pub use low::{HighBits, Low, PerHighBits};
 pub use memory::PackedMemory;
 use memory::Part;
 pub use scalar::rows as scalar_rows;
