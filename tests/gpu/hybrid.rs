@@ -218,7 +218,8 @@ fn drafts_by_high_planes_are_the_same_wherever_the_low_ones_lie() {
 fn with_low_planes_in_ram_a_row_is_the_same_in_any_batch() {
     let Some(device) = gpu::device("with_low_planes_in_ram_a_row_is_the_same_in_any_batch") else { return };
     let model = embedded_model();
-    let text = tokens(20, 4, model.n_vocab());
+    // What is left over of each size is a size of its own, or one that is there anyway.
+    let text = tokens(17, 4, model.n_vocab());
     // Streamed matrices have the same bits as those that lie there: the last has the plain one's.
     let mut plain = None;
     for (variant, streaming) in
@@ -230,7 +231,7 @@ fn with_low_planes_in_ram_a_row_is_the_same_in_any_batch() {
         if variant == "plain" {
             assert!(*plain.get_or_insert_with(|| want.clone()) == want, "{streaming:?}");
         }
-        for piece in [1, 3, 8, 9] {
+        for piece in [1, 4, 8, 9] {
             context.remove(0);
             for (i, tokens) in text.chunks(piece).enumerate() {
                 context.decode(&Batch::prompt(tokens, (i * piece) as u32, 0)).unwrap();
@@ -245,7 +246,7 @@ fn with_low_planes_in_ram_a_row_is_the_same_in_any_batch() {
         context.decode(&Batch::prompt(&text[10..13], 10, 1).with_layers(coarse())).unwrap();
         context.remove(1);
         context.decode(&Batch::prompt(&text[10..], 10, 0)).unwrap();
-        assert!(bits(context.logits(0)) == want[19], "{variant}: after a draft");
+        assert!(bits(context.logits(0)) == want[16], "{variant}: after a draft");
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
         tuning::Tuning,
         variants::{Arith, Variants},
     },
-    U, bits, gpu, gpu_with,
+    U, bits, gpu, gpu_with, in_turn,
 };
 use crate::quant::{GgmlType, dequantize};
 
@@ -61,10 +61,14 @@ fn roundings(k: usize, lanes: u32) -> f64 {
     f64::from(3 + blocks.div_ceil(lanes) * BLOCK as u32 + lanes)
 }
 
+/// Numbers of columns that a matrix has in turn, in narrow workgroups and in wide ones.
+const NARROW: &[&[usize]] = &[&[1, 5], &[8, 2], &[1, 6], &[8, 3], &[1, 7], &[8, 4], &[1, 9]];
+const WIDE: &[&[usize]] = &[&[1, 3], &[8, 2]];
+
 #[test]
 fn products_of_every_format_are_right_to_rounding() {
     let Some(gpu) = gpu("products_of_every_format_are_right_to_rounding") else { return };
-    check_products(&gpu, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    check_products(&gpu, NARROW);
 }
 
 /// What runs on a real GPU: more lanes to a row, more rows to a workgroup.
@@ -72,28 +76,15 @@ fn products_of_every_format_are_right_to_rounding() {
 fn products_are_right_in_wide_workgroups_too() {
     let Some(mut gpu) = gpu("products_are_right_in_wide_workgroups_too") else { return };
     gpu.tuning = Tuning::HARDWARE.within(&gpu.limits);
-    check_products(&gpu, &[1, 2, 3, 8]);
+    check_products(&gpu, WIDE);
 }
 
-/// Numbers of columns for the `i`-th type. A kernel of one, of eight and of a tile is looked at for each. Those between are made
-/// of the same texts and take a driver that is a program most of the time: each type has another one of them, or all, where
-/// `SPEC_RUN_EVERY_SHADER` asks for it, as `.ci/full` does.
-fn columns_for(i: usize, all: &[usize]) -> Vec<usize> {
-    let is_between = |columns: &usize| (2..8).contains(columns);
-    let between: Vec<usize> = all.iter().copied().filter(is_between).collect();
-    if between.is_empty() || std::env::var_os("SPEC_RUN_EVERY_SHADER").is_some() {
-        return all.to_vec();
-    }
-    let chosen = between[i % between.len()];
-    all.iter().copied().filter(|columns| !is_between(columns) || *columns == chosen).collect()
-}
-
-fn check_products(gpu: &Gpu, few: &[usize]) {
+fn check_products(gpu: &Gpu, few: &[&[usize]]) {
     let mut pipelines = Pipelines::new(gpu);
     const ROWS: usize = 67;
     for (i, ty) in types().enumerate() {
         let ks: &[usize] = if ty.block_len() == 1 { &[1, 19, 100, 288] } else { &[256, 2304] };
-        for &k in ks {
+        for (j, &k) in ks.iter().enumerate() {
             let mut random = Random::new(ty as u64 + k as u64);
             let bytes = blocks(&mut random, ty, ROWS * k / ty.block_len());
             let weights = Matrix::new(gpu, ty, &bytes, ROWS, k).unwrap();
@@ -111,7 +102,7 @@ fn check_products(gpu: &Gpu, few: &[usize]) {
                 );
             }
             // The same bits in each regime, for any number of columns.
-            for columns in columns_for(i, few) {
+            for &columns in in_turn(i * ks.len() + j, few).iter().copied().flatten() {
                 let how = plain(columns, columns > 8);
                 let got = weights.product(gpu, &mut pipelines, &x[..columns * k], &how).unwrap();
                 assert!(bits(&got) == bits(&all[..columns * ROWS]), "{ty} k {k}, {columns} columns");
@@ -299,7 +290,7 @@ fn quantized() -> impl Iterator<Item = GgmlType> {
 
 /// Activations are rounded to half a step of their block's scale; with what they are then, products are right to
 /// rounding, and the same bits in each regime.
-fn check_rounded_products(gpu: &Gpu, few: &[usize]) {
+fn check_rounded_products(gpu: &Gpu, few: &[&[usize]]) {
     let mut pipelines = Pipelines::new(gpu);
     const ROWS: usize = 67;
     for (i, ty) in quantized().enumerate() {
@@ -331,7 +322,7 @@ fn check_rounded_products(gpu: &Gpu, few: &[usize]) {
             let off = (f64::from(got) - want).abs();
             assert!(off <= limit * size, "{ty}, column {}, row {}: {got}, {want}", i / ROWS, i % ROWS);
         }
-        for columns in columns_for(i, few) {
+        for &columns in in_turn(i, few).iter().copied().flatten() {
             let got = weights.product(gpu, &mut pipelines, &x[..columns * k], &how(columns)).unwrap();
             assert!(bits(&got) == bits(&all[..columns * ROWS]), "{ty}, {columns} columns");
         }
@@ -344,9 +335,9 @@ fn check_rounded_products(gpu: &Gpu, few: &[usize]) {
 #[test]
 fn products_by_dot4_are_right_and_the_same_in_each_regime() {
     let Some(mut gpu) = gpu("products_by_dot4_are_right_and_the_same_in_each_regime") else { return };
-    check_rounded_products(&gpu, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    check_rounded_products(&gpu, NARROW);
     gpu.tuning = Tuning::HARDWARE.within(&gpu.limits);
-    check_rounded_products(&gpu, &[1, 2, 3, 8]);
+    check_rounded_products(&gpu, WIDE);
 }
 
 #[test]
@@ -412,9 +403,9 @@ fn products_by_cooperative_matrices_have_the_bits_of_rows() {
     else {
         return;
     };
-    check_rounded_products(&gpu, &[1, 8, 9]);
+    check_rounded_products(&gpu, &[&[1, 8, 9]]);
     gpu.tuning = Tuning::HARDWARE.within(&gpu.limits);
-    check_rounded_products(&gpu, &[4]);
+    check_rounded_products(&gpu, &[&[4]]);
 }
 
 /// A coarse weight is the middle of its interval in any way of multiplying.

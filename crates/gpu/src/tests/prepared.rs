@@ -13,7 +13,7 @@ use super::{
         tuning::Tuning,
         variants::Arith,
     },
-    TUNINGS, bits, gpu,
+    TUNINGS, bits, gpu, in_turn,
 };
 use crate::{kv_type::KvType, quant::GgmlType};
 
@@ -168,11 +168,13 @@ fn attention_prepares_rows_as_by_itself() {
 fn gates_prepare_rows_as_by_themselves() {
     let test = "gates_prepare_rows_as_by_themselves";
     let Some(mut gpu) = gpu(test) else { return };
-    for (tuning, arith) in ways() {
+    let numbers_of_columns: [&[usize]; 2] = [&[1, 5], &[4, 8]];
+    for (way, (tuning, arith)) in ways().enumerate() {
         gpu.tuning = tuning.within(&gpu.limits);
         let mut pipelines = Pipelines::new(&gpu);
         let mut random = Random::new(23);
-        for (ty, k) in [(GgmlType::Q4_0, 288usize), (GgmlType::Q8_0, 2304), (GgmlType::Q6_K, 4352)] {
+        let types = [(GgmlType::Q4_0, 288usize), (GgmlType::Q8_0, 2304), (GgmlType::Q6_K, 4352)];
+        for (i, (ty, k)) in types.into_iter().enumerate() {
             if !arith.fits_gate_rows(Format::of(ty).unwrap()) {
                 continue;
             }
@@ -180,7 +182,7 @@ fn gates_prepare_rows_as_by_themselves() {
             let bytes = blocks(&mut random, ty, 2 * outputs * k / ty.block_len());
             let matrix = Matrix::new(&gpu, ty, &bytes, 2 * outputs, k).unwrap();
             let none = numbers(&gpu, &[0.0]).unwrap();
-            for columns in [1, 4, 5, 8] {
+            for &columns in in_turn(way + way / 2 + i, &numbers_of_columns).iter().copied().flatten() {
                 let how = How { arith, ..plain(columns, false) };
                 let x: Vec<f32> = random.floats(columns * k).iter().map(|x| x / 8.0).collect();
                 let (floats, x) = (
