@@ -60,24 +60,21 @@ pub trait Split: 'static {
     fn join<W: Word>(high: [W; 8], low: [W; 8]) -> [W; 8];
 }
 
-/// 4 bits, one plane: word j holds `u[j]` and `u[j + 4]`.
-pub struct Nibbles;
-/// 8 bits, one plane.
-pub struct Bytes;
-/// 5 bits: the top 4, and 1.
-pub struct NibblesAndOne;
-/// 6 bits: the top 4, and 2.
-pub struct NibblesAndTwo;
-/// 8 bits: the top 4, and 4.
-pub struct NibblesAndNibbles;
-/// 4 bits: the top 2, and 2.
-pub struct TwoAndTwo;
-/// 3 bits: the top 2, and 1.
-pub struct TwoAndOne;
-/// 2 bits, one plane.
-pub struct Twos;
-/// 1 bit, one plane.
-pub struct Ones;
+/// So many bits of every weight in the high plane, and so many in the low one: as many as words of 32 weights.
+pub struct Bits<const HIGH: usize, const LOW: usize>;
+
+/// One plane.
+pub type Bytes = Bits<8, 0>;
+pub type Nibbles = Bits<4, 0>;
+pub type Twos = Bits<2, 0>;
+pub type Ones = Bits<1, 0>;
+/// The top bits, and the rest.
+pub type NibblesAndNibbles = Bits<4, 4>;
+pub type NibblesAndTwo = Bits<4, 2>;
+pub type NibblesAndOne = Bits<4, 1>;
+pub type TwoAndTwo = Bits<2, 2>;
+pub type TwoAndOne = Bits<2, 1>;
+
 /// N words, one plane, of which only the format knows what they mean.
 pub struct Opaque<const N: usize>;
 
@@ -90,6 +87,7 @@ fn each<W: Word>(u: [W; 8], f: impl Fn(W) -> W) -> [W; 8] {
     out
 }
 
+/// Word j holds `u[j]` and `u[j + 4]`.
 #[inline(always)]
 fn pack_nibbles<W: Word>(u: [W; 8]) -> [W; 8] {
     let mut out = [u[0].zero(); 8];
@@ -147,197 +145,67 @@ fn ones<W: Word>(packed: [W; 8]) -> [W; 8] {
     out
 }
 
+/// A plane of `N` bits of every weight.
 #[inline(always)]
-fn join<W: Word>(high: [W; 8], bits: u32, low: [W; 8]) -> [W; 8] {
-    let mut out = high;
-    for j in 0..8 {
-        out[j] = high[j].shl(bits).or(low[j]);
-    }
-    out
-}
-
-impl Split for Nibbles {
-    const HIGH: usize = 4;
-    const LOW: usize = 0;
-    const LOW_BITS: u32 = 0;
-    const HIGH_MAX: u8 = 15;
-
-    #[inline(always)]
-    fn split<W: Word>(u: [W; 8]) -> ([W; 8], [W; 8]) {
-        (pack_nibbles(u), u)
-    }
-    #[inline(always)]
-    fn high<W: Word>(high: [W; 8]) -> [W; 8] {
-        nibbles(high)
-    }
-    #[inline(always)]
-    fn join<W: Word>(high: [W; 8], _: [W; 8]) -> [W; 8] {
-        nibbles(high)
+fn pack<W: Word, const N: usize>(u: [W; 8]) -> [W; 8] {
+    match N {
+        8 => u,
+        4 => pack_nibbles(u),
+        2 => pack_twos(u),
+        1 => pack_ones(u),
+        _ => unreachable!("no plane has {N} bits"),
     }
 }
 
-impl Split for Bytes {
-    const HIGH: usize = 8;
-    const LOW: usize = 0;
-    const LOW_BITS: u32 = 0;
-    const HIGH_MAX: u8 = 255;
-
-    #[inline(always)]
-    fn split<W: Word>(u: [W; 8]) -> ([W; 8], [W; 8]) {
-        (u, u)
-    }
-    #[inline(always)]
-    fn high<W: Word>(high: [W; 8]) -> [W; 8] {
-        high
-    }
-    #[inline(always)]
-    fn join<W: Word>(high: [W; 8], _: [W; 8]) -> [W; 8] {
-        high
+/// The inverse of [`pack`].
+#[inline(always)]
+fn unpack<W: Word, const N: usize>(packed: [W; 8]) -> [W; 8] {
+    match N {
+        8 => packed,
+        4 => nibbles(packed),
+        2 => twos(packed),
+        1 => ones(packed),
+        _ => unreachable!("no plane has {N} bits"),
     }
 }
 
-impl Split for NibblesAndOne {
-    const HIGH: usize = 4;
-    const LOW: usize = 1;
-    const LOW_BITS: u32 = 1;
-    const HIGH_MAX: u8 = 15;
+impl<const HIGH: usize, const LOW: usize> Split for Bits<HIGH, LOW> {
+    const HIGH: usize = HIGH;
+    const LOW: usize = LOW;
+    const LOW_BITS: u32 = LOW as u32;
+    const HIGH_MAX: u8 = u8::MAX >> (8 - HIGH);
 
     #[inline(always)]
     fn split<W: Word>(u: [W; 8]) -> ([W; 8], [W; 8]) {
-        (pack_nibbles(each(u, |u| u.shr(1).bits(15))), pack_ones(each(u, |u| u.bits(1))))
+        if LOW == 0 {
+            return (pack::<W, HIGH>(u), u);
+        }
+        let high = each(u, |u| u.shr(Self::LOW_BITS).bits(Self::HIGH_MAX));
+        (pack::<W, HIGH>(high), pack::<W, LOW>(each(u, |u| u.bits((1 << LOW) - 1))))
     }
     #[inline(always)]
     fn high<W: Word>(high: [W; 8]) -> [W; 8] {
-        nibbles(high)
+        unpack::<W, HIGH>(high)
     }
     #[inline(always)]
     fn join<W: Word>(high: [W; 8], low: [W; 8]) -> [W; 8] {
-        join(nibbles(high), 1, ones(low))
-    }
-}
-
-impl Split for NibblesAndTwo {
-    const HIGH: usize = 4;
-    const LOW: usize = 2;
-    const LOW_BITS: u32 = 2;
-    const HIGH_MAX: u8 = 15;
-
-    #[inline(always)]
-    fn split<W: Word>(u: [W; 8]) -> ([W; 8], [W; 8]) {
-        (pack_nibbles(each(u, |u| u.shr(2).bits(15))), pack_twos(each(u, |u| u.bits(3))))
-    }
-    #[inline(always)]
-    fn high<W: Word>(high: [W; 8]) -> [W; 8] {
-        nibbles(high)
-    }
-    #[inline(always)]
-    fn join<W: Word>(high: [W; 8], low: [W; 8]) -> [W; 8] {
-        join(nibbles(high), 2, twos(low))
-    }
-}
-
-impl Split for NibblesAndNibbles {
-    const HIGH: usize = 4;
-    const LOW: usize = 4;
-    const LOW_BITS: u32 = 4;
-    const HIGH_MAX: u8 = 15;
-
-    #[inline(always)]
-    fn split<W: Word>(u: [W; 8]) -> ([W; 8], [W; 8]) {
-        (pack_nibbles(each(u, |u| u.shr(4).bits(15))), pack_nibbles(each(u, |u| u.bits(15))))
-    }
-    #[inline(always)]
-    fn high<W: Word>(high: [W; 8]) -> [W; 8] {
-        nibbles(high)
-    }
-    #[inline(always)]
-    fn join<W: Word>(high: [W; 8], low: [W; 8]) -> [W; 8] {
+        if LOW == 0 {
+            return unpack::<W, HIGH>(high);
+        }
         let mut out = high;
-        for j in 0..4 {
-            out[j] = high[j].shl(4).bits(0xf0).or(low[j].bits(15));
-            out[j + 4] = high[j].bits(0xf0).or(low[j].shr(4).bits(15));
+        if HIGH == 4 && LOW == 4 {
+            // Half of the high nibbles stand where they belong.
+            for j in 0..4 {
+                out[j] = high[j].shl(4).bits(0xf0).or(low[j].bits(15));
+                out[j + 4] = high[j].bits(0xf0).or(low[j].shr(4).bits(15));
+            }
+            return out;
+        }
+        let (high, low) = (unpack::<W, HIGH>(high), unpack::<W, LOW>(low));
+        for j in 0..8 {
+            out[j] = high[j].shl(Self::LOW_BITS).or(low[j]);
         }
         out
-    }
-}
-
-impl Split for TwoAndTwo {
-    const HIGH: usize = 2;
-    const LOW: usize = 2;
-    const LOW_BITS: u32 = 2;
-    const HIGH_MAX: u8 = 3;
-
-    #[inline(always)]
-    fn split<W: Word>(u: [W; 8]) -> ([W; 8], [W; 8]) {
-        (pack_twos(each(u, |u| u.shr(2).bits(3))), pack_twos(each(u, |u| u.bits(3))))
-    }
-    #[inline(always)]
-    fn high<W: Word>(high: [W; 8]) -> [W; 8] {
-        twos(high)
-    }
-    #[inline(always)]
-    fn join<W: Word>(high: [W; 8], low: [W; 8]) -> [W; 8] {
-        join(twos(high), 2, twos(low))
-    }
-}
-
-impl Split for TwoAndOne {
-    const HIGH: usize = 2;
-    const LOW: usize = 1;
-    const LOW_BITS: u32 = 1;
-    const HIGH_MAX: u8 = 3;
-
-    #[inline(always)]
-    fn split<W: Word>(u: [W; 8]) -> ([W; 8], [W; 8]) {
-        (pack_twos(each(u, |u| u.shr(1).bits(3))), pack_ones(each(u, |u| u.bits(1))))
-    }
-    #[inline(always)]
-    fn high<W: Word>(high: [W; 8]) -> [W; 8] {
-        twos(high)
-    }
-    #[inline(always)]
-    fn join<W: Word>(high: [W; 8], low: [W; 8]) -> [W; 8] {
-        join(twos(high), 1, ones(low))
-    }
-}
-
-impl Split for Twos {
-    const HIGH: usize = 2;
-    const LOW: usize = 0;
-    const LOW_BITS: u32 = 0;
-    const HIGH_MAX: u8 = 3;
-
-    #[inline(always)]
-    fn split<W: Word>(u: [W; 8]) -> ([W; 8], [W; 8]) {
-        (pack_twos(u), u)
-    }
-    #[inline(always)]
-    fn high<W: Word>(high: [W; 8]) -> [W; 8] {
-        twos(high)
-    }
-    #[inline(always)]
-    fn join<W: Word>(high: [W; 8], _: [W; 8]) -> [W; 8] {
-        twos(high)
-    }
-}
-
-impl Split for Ones {
-    const HIGH: usize = 1;
-    const LOW: usize = 0;
-    const LOW_BITS: u32 = 0;
-    const HIGH_MAX: u8 = 1;
-
-    #[inline(always)]
-    fn split<W: Word>(u: [W; 8]) -> ([W; 8], [W; 8]) {
-        (pack_ones(u), u)
-    }
-    #[inline(always)]
-    fn high<W: Word>(high: [W; 8]) -> [W; 8] {
-        ones(high)
-    }
-    #[inline(always)]
-    fn join<W: Word>(high: [W; 8], _: [W; 8]) -> [W; 8] {
-        ones(high)
     }
 }
 
