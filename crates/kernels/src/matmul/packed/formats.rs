@@ -2,12 +2,9 @@
 
 use std::ops::Range;
 
-use super::{
-    low::Low,
-    split::{
-        Bytes, Nibbles, NibblesAndNibbles, NibblesAndOne, NibblesAndTwo, Ones, Opaque, Split, TwoAndOne,
-        TwoAndTwo, Twos, Word,
-    },
+use super::split::{
+    Bytes, Nibbles, NibblesAndNibbles, NibblesAndOne, NibblesAndTwo, Ones, Opaque, Split, TwoAndOne,
+    TwoAndTwo, Twos, Word,
 };
 use crate::{
     matmul::codec::{Codec, Weights},
@@ -47,6 +44,24 @@ pub trait Packable: Codec {
     }
 }
 
+/// The layouts of a format, in its [`Packable`]: of one that can lie in one way only, and of one whose low planes can be
+/// multiplied by themselves.
+macro_rules! layout {
+    ($Split:ty) => {
+        type Whole = $Split;
+        type Planes = $Split;
+        type Low = Self;
+        type LowOfTwo = Self;
+    };
+    (whole: $Whole:ty, planes: $Planes:ty, low: $Low:ty, low_of_two: $LowOfTwo:ty) => {
+        type Whole = $Whole;
+        type Planes = $Planes;
+        type Low = $crate::matmul::packed::Low<Self, $Low>;
+        type LowOfTwo = $crate::matmul::packed::Low<Self, $LowOfTwo>;
+    };
+}
+pub(super) use layout;
+
 const fn bytes_in(ranges: &[Range<usize>]) -> usize {
     let (mut bytes, mut i) = (0, 0);
     while i < ranges.len() {
@@ -80,10 +95,7 @@ fn k_nibbles(qs: &[u8], b: usize) -> [u32; 8] {
 }
 
 impl Packable for BlockQ4_0 {
-    type Whole = Nibbles;
-    type Planes = TwoAndTwo;
-    type Low = Low<Self, Twos>;
-    type LowOfTwo = Low<Self, Twos>;
+    layout!(whole: Nibbles, planes: TwoAndTwo, low: Twos, low_of_two: Twos);
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -95,10 +107,7 @@ impl Packable for BlockQ4_0 {
 }
 
 impl Packable for BlockQ4_1 {
-    type Whole = Nibbles;
-    type Planes = TwoAndTwo;
-    type Low = Low<Self, Twos>;
-    type LowOfTwo = Low<Self, Twos>;
+    layout!(whole: Nibbles, planes: TwoAndTwo, low: Twos, low_of_two: Twos);
     const HEAD: &'static [Range<usize>] = &[0..4];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -110,10 +119,7 @@ impl Packable for BlockQ4_1 {
 }
 
 impl Packable for BlockQ5_0 {
-    type Whole = NibblesAndOne;
-    type Planes = NibblesAndOne;
-    type Low = Self;
-    type LowOfTwo = Self;
+    layout!(NibblesAndOne);
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -125,10 +131,7 @@ impl Packable for BlockQ5_0 {
 }
 
 impl Packable for BlockQ5_1 {
-    type Whole = NibblesAndOne;
-    type Planes = NibblesAndOne;
-    type Low = Self;
-    type LowOfTwo = Self;
+    layout!(NibblesAndOne);
     const HEAD: &'static [Range<usize>] = &[0..4];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -140,10 +143,7 @@ impl Packable for BlockQ5_1 {
 }
 
 impl Packable for BlockQ8_0 {
-    type Whole = Bytes;
-    type Planes = NibblesAndNibbles;
-    type Low = Low<Self, Nibbles>;
-    type LowOfTwo = Low<Self, NibblesAndTwo>;
+    layout!(whole: Bytes, planes: NibblesAndNibbles, low: Nibbles, low_of_two: NibblesAndTwo);
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -156,10 +156,7 @@ impl Packable for BlockQ8_0 {
 }
 
 impl Packable for BlockIq4Nl {
-    type Whole = Nibbles;
-    type Planes = Nibbles;
-    type Low = Self;
-    type LowOfTwo = Self;
+    layout!(Nibbles);
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -171,10 +168,7 @@ impl Packable for BlockIq4Nl {
 }
 
 impl Packable for BlockMxfp4 {
-    type Whole = Nibbles;
-    type Planes = Nibbles;
-    type Low = Self;
-    type LowOfTwo = Self;
+    layout!(Nibbles);
     const HEAD: &'static [Range<usize>] = &[0..1];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -186,10 +180,7 @@ impl Packable for BlockMxfp4 {
 }
 
 impl Packable for BlockNvfp4 {
-    type Whole = Nibbles;
-    type Planes = Nibbles;
-    type Low = Self;
-    type LowOfTwo = Self;
+    layout!(Nibbles);
     const HEAD: &'static [Range<usize>] = &[0..4];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -202,10 +193,7 @@ impl Packable for BlockNvfp4 {
 }
 
 impl Packable for BlockQ4K {
-    type Whole = Nibbles;
-    type Planes = TwoAndTwo;
-    type Low = Low<Self, Twos>;
-    type LowOfTwo = Low<Self, Twos>;
+    layout!(whole: Nibbles, planes: TwoAndTwo, low: Twos, low_of_two: Twos);
     const HEAD: &'static [Range<usize>] = &[0..16];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -217,10 +205,7 @@ impl Packable for BlockQ4K {
 }
 
 impl Packable for BlockQ5K {
-    type Whole = NibblesAndOne;
-    type Planes = NibblesAndOne;
-    type Low = Low<Self, Ones>;
-    type LowOfTwo = Low<Self, TwoAndOne>;
+    layout!(whole: NibblesAndOne, planes: NibblesAndOne, low: Ones, low_of_two: TwoAndOne);
     const HEAD: &'static [Range<usize>] = &[0..16];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -233,10 +218,7 @@ impl Packable for BlockQ5K {
 }
 
 impl Packable for BlockQ6K {
-    type Whole = NibblesAndTwo;
-    type Planes = NibblesAndTwo;
-    type Low = Low<Self, Twos>;
-    type LowOfTwo = Low<Self, Nibbles>;
+    layout!(whole: NibblesAndTwo, planes: NibblesAndTwo, low: Twos, low_of_two: Nibbles);
     const HEAD: &'static [Range<usize>] = &[192..210];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -258,10 +240,7 @@ fn k_twos(qs: &[u8], b: usize) -> [u32; 8] {
 }
 
 impl Packable for BlockQ2K {
-    type Whole = Twos;
-    type Planes = Twos;
-    type Low = Self;
-    type LowOfTwo = Self;
+    layout!(Twos);
     const HEAD: &'static [Range<usize>] = &[0..16, 80..84];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -273,10 +252,7 @@ impl Packable for BlockQ2K {
 }
 
 impl Packable for BlockQ3K {
-    type Whole = TwoAndOne;
-    type Planes = TwoAndOne;
-    type Low = Self;
-    type LowOfTwo = Self;
+    layout!(TwoAndOne);
     const HEAD: &'static [Range<usize>] = &[96..110];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -289,10 +265,7 @@ impl Packable for BlockQ3K {
 }
 
 impl Packable for BlockIq4Xs {
-    type Whole = Nibbles;
-    type Planes = Nibbles;
-    type Low = Self;
-    type LowOfTwo = Self;
+    layout!(Nibbles);
     const HEAD: &'static [Range<usize>] = &[0..8];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -304,10 +277,7 @@ impl Packable for BlockIq4Xs {
 }
 
 impl Packable for BlockTq2 {
-    type Whole = Twos;
-    type Planes = Twos;
-    type Low = Self;
-    type LowOfTwo = Self;
+    layout!(Twos);
     const HEAD: &'static [Range<usize>] = &[64..66];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -319,10 +289,7 @@ impl Packable for BlockTq2 {
 }
 
 impl Packable for BlockQ2_0 {
-    type Whole = Twos;
-    type Planes = Twos;
-    type Low = Self;
-    type LowOfTwo = Self;
+    layout!(Twos);
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -338,10 +305,7 @@ impl Packable for BlockQ2_0 {
 }
 
 impl Packable for BlockQ1_0 {
-    type Whole = Ones;
-    type Planes = Ones;
-    type Low = Self;
-    type LowOfTwo = Self;
+    layout!(Ones);
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -354,10 +318,7 @@ impl Packable for BlockQ1_0 {
 
 /// Five weights to a byte do not part into groups of 32, so a block is kept whole.
 impl Packable for BlockTq1 {
-    type Whole = Opaque<0>;
-    type Planes = Opaque<0>;
-    type Low = Self;
-    type LowOfTwo = Self;
+    layout!(Opaque<0>);
     const HEAD: &'static [Range<usize>] = &[0..54];
 
     fn bits(&self, _: usize) -> [u32; 8] {

@@ -11,6 +11,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::{
     Packable,
+    formats::layout,
     split::{Split, Word},
 };
 use crate::{
@@ -96,10 +97,7 @@ impl<B: Packable, S: Split> Codec for Low<B, S> {
 }
 
 impl<B: Packable, S: Split> Packable for Low<B, S> {
-    type Whole = S;
-    type Planes = S;
-    type Low = Self;
-    type LowOfTwo = Self;
+    layout!(S);
     const IS_LOW: bool = true;
     const HEAD: &'static [Range<usize>] = B::HEAD;
 

@@ -3,7 +3,11 @@
 
 use std::ops::Range;
 
-use super::{Packable, formats::word, split::Opaque};
+use super::{
+    Packable,
+    formats::{layout, word},
+    split::Opaque,
+};
 use crate::{
     matmul::codec::{Codec, Weights},
     quant::{blocks::*, grids::even_signs},
@@ -53,10 +57,7 @@ fn put_word(bytes: &mut [u8], i: usize, word: u32) {
 }
 
 impl Packable for BlockIq2Xxs {
-    type Whole = Opaque<2>;
-    type Planes = Opaque<2>;
-    type Low = Self;
-    type LowOfTwo = Self;
+    layout!(Opaque<2>);
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -72,10 +73,7 @@ impl Packable for BlockIq2Xxs {
 }
 
 impl Packable for BlockIq2Xs {
-    type Whole = Opaque<2>;
-    type Planes = Opaque<2>;
-    type Low = Self;
-    type LowOfTwo = Self;
+    layout!(Opaque<2>);
     const HEAD: &'static [Range<usize>] = &[66..74, 0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -99,10 +97,7 @@ impl Packable for BlockIq2Xs {
 }
 
 impl Packable for BlockIq2S {
-    type Whole = Opaque<2>;
-    type Planes = Opaque<2>;
-    type Low = Self;
-    type LowOfTwo = Self;
+    layout!(Opaque<2>);
     const HEAD: &'static [Range<usize>] = &[66..82, 0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -116,10 +111,7 @@ impl Packable for BlockIq2S {
 }
 
 impl Packable for BlockIq3Xxs {
-    type Whole = Opaque<3>;
-    type Planes = Opaque<3>;
-    type Low = Self;
-    type LowOfTwo = Self;
+    layout!(Opaque<3>);
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -137,10 +129,7 @@ impl Packable for BlockIq3Xxs {
 }
 
 impl Packable for BlockIq3S {
-    type Whole = Opaque<3>;
-    type Planes = Opaque<3>;
-    type Low = Self;
-    type LowOfTwo = Self;
+    layout!(Opaque<3>);
     const HEAD: &'static [Range<usize>] = &[66..74, 106..110, 0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -155,10 +144,7 @@ impl Packable for BlockIq3S {
 }
 
 impl Packable for BlockIq1S {
-    type Whole = Opaque<1>;
-    type Planes = Opaque<1>;
-    type Low = Self;
-    type LowOfTwo = Self;
+    layout!(Opaque<1>);
     const HEAD: &'static [Range<usize>] = &[34..50, 0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -171,10 +157,7 @@ impl Packable for BlockIq1S {
 }
 
 impl Packable for BlockIq1M {
-    type Whole = Opaque<1>;
-    type Planes = Opaque<1>;
-    type Low = Self;
-    type LowOfTwo = Self;
+    layout!(Opaque<1>);
     const HEAD: &'static [Range<usize>] = &[32..56];
 
     fn bits(&self, b: usize) -> [u32; 8] {
