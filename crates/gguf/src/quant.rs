@@ -1,5 +1,5 @@
 //! Block formats of GGUF tensors, and their scalar dequantization. They are in the package of the kernels.
 
 pub use spec_run_kernels::quant::{
-    F16, GgmlType, blocks, dequantize, grids, groups, iq4_nl, quantize, rounding,
+    Block, F16, GgmlType, Weights, blocks, dequantize, grids, iq4_nl, quantize, rounding,
 };

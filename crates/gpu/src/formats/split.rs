@@ -1,12 +1,7 @@
 //! Takes the blocks of files apart into streams.
 
 use super::{BLOCK, FileType, Format, Rate};
-use crate::quant::{
-    F16, GgmlType,
-    blocks::*,
-    grids::LEVELS_2,
-    groups::{Group, Grouped},
-};
+use crate::quant::{Block, F16, GgmlType, Weights, blocks::*, grids::LEVELS_2};
 
 /// Streams under construction.
 #[derive(Clone, Debug, Default)]
@@ -220,20 +215,20 @@ pub fn nvfp4(row: &[u8], factor: f32, out: &mut Streams) {
     }
 }
 
-fn groups<B: Grouped>(blocks: &[B]) -> impl Iterator<Item = Group> {
-    blocks.iter().flat_map(|block| (0..B::TYPE.block_len() / BLOCK).map(|b| block.group(b)))
+fn groups<B: Block>(blocks: &[B]) -> impl Iterator<Item = Weights> {
+    blocks.iter().flat_map(|block| (0..B::TYPE.block_len() / BLOCK).map(|b| block.weights(b)))
 }
 
 /// As Q4_0: whole numbers from -8 to 7, under scales that are halves.
-pub fn four_bit_rows<B: Grouped>(row: &[u8], _: f32, out: &mut Streams) {
-    for Group { scale, ints, .. } in groups(blocks::<B>(row)) {
+pub fn four_bit_rows<B: Block>(row: &[u8], _: f32, out: &mut Streams) {
+    for Weights { scale, ints, .. } in groups(blocks::<B>(row)) {
         out.high(&ints.map(|int| (int + 8) as u8));
         out.scales(&F16::from_f32(scale).0);
     }
 }
 
 /// As Q6_K: whole numbers from -32 to 31, a small multiple of one scale for each sixteen.
-pub fn six_bit_rows<B: Grouped>(row: &[u8], _: f32, out: &mut Streams) {
+pub fn six_bit_rows<B: Block>(row: &[u8], _: f32, out: &mut Streams) {
     for block in blocks::<B>(row) {
         groups(std::slice::from_ref(block))
             .for_each(|group| six_bits(&group.ints.map(|int| (int + 32) as u8), out));
@@ -242,11 +237,11 @@ pub fn six_bit_rows<B: Grouped>(row: &[u8], _: f32, out: &mut Streams) {
 }
 
 /// The levels of IQ2, by their number, and 8 more where they are negative.
-pub fn six_level_rows<B: Grouped>(row: &[u8], _: f32, out: &mut Streams) {
+pub fn six_level_rows<B: Block>(row: &[u8], _: f32, out: &mut Streams) {
     for block in blocks::<B>(row) {
         for group in groups(std::slice::from_ref(block)) {
             out.high(&group.ints.map(|int| {
-                let level = LEVELS_2.iter().position(|&level| level == int.unsigned_abs());
+                let level = LEVELS_2.iter().position(|&level| u16::from(level) == int.unsigned_abs());
                 level.expect("a level of the format") as u8 | if int < 0 { 8 } else { 0 }
             }));
         }
@@ -254,8 +249,8 @@ pub fn six_level_rows<B: Grouped>(row: &[u8], _: f32, out: &mut Streams) {
     }
 }
 
-fn sixteen_scales<B: Grouped>(block: &B, out: &mut Streams) {
-    let of_all: Vec<Group> = groups(std::slice::from_ref(block)).collect();
+fn sixteen_scales<B: Block>(block: &B, out: &mut Streams) {
+    let of_all: Vec<Weights> = groups(std::slice::from_ref(block)).collect();
     out.scales(&of_all.iter().flat_map(|group| group.sub.map(|sub| sub as u8)).collect::<Vec<u8>>());
     out.scales(&of_all[0].scale.to_le_bytes());
 }

@@ -54,7 +54,6 @@
 //! With [`Mode::Add`] the result is added to what stands in the output, rounded once.
 
 mod acts;
-mod codec;
 mod float;
 mod out;
 mod packed;

@@ -1,16 +1,18 @@
 //! Quantized rows without intrinsics: the contract, line by line. The twin of every faster kernel.
 
-use super::{
-    OutStripe, QuantRows, Weight,
-    acts::GROUP,
-    codec::{Codec, Minimum, Weights},
+use super::{OutStripe, QuantRows, Weight, acts::GROUP};
+use crate::{
+    quant::{
+        Block,
+        weights::{Minimum, Weights},
+    },
+    simd::scalar::fused,
 };
-use crate::simd::scalar::fused;
 
 /// Columns that share one unpacking of a weight row.
 const TILE: usize = 64;
 
-pub fn rows<B: Codec>(w: &Weight, x: &QuantRows, out: &mut OutStripe) {
+pub fn rows<B: Block>(w: &Weight, x: &QuantRows, out: &mut OutStripe) {
     let in_block = B::TYPE.block_len() / GROUP;
     products(x, out, &|row, b| {
         let blocks: &[B] = bytemuck::cast_slice(w.row(row));

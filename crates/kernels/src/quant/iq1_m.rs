@@ -4,7 +4,7 @@
 use super::{
     Block, F16, GgmlType,
     grids::{IQ1, eight_ternary},
-    groups::{Group, Grouped, dequantize, eights},
+    weights::{Weights, eights},
 };
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -24,8 +24,11 @@ impl BlockIq1M {
     }
 }
 
-impl Grouped for BlockIq1M {
-    fn group(&self, b: usize) -> Group {
+impl Block for BlockIq1M {
+    const TYPE: GgmlType = GgmlType::IQ1_M;
+
+    #[inline(always)]
+    fn weights(&self, b: usize) -> Weights {
         let ints = eights(|l| {
             let nibble = self.qh[2 * b + l / 2] >> (l % 2 * 4) & 15;
             let eighth = if nibble >> 3 == 1 { -1 } else { 1 };
@@ -34,14 +37,6 @@ impl Grouped for BlockIq1M {
         });
         let scales = u16::from_le_bytes(self.scales[b / 2]) >> (b % 2 * 6);
         let sub = [scales & 7, scales >> 3 & 7].map(|scale| 2 * i32::from(scale) + 1);
-        Group { scale: self.d().to_f32() * 0.125, sub, ints }
-    }
-}
-
-impl Block for BlockIq1M {
-    const TYPE: GgmlType = GgmlType::IQ1_M;
-
-    fn dequantize(&self, out: &mut [f32]) {
-        dequantize(self, out);
+        Weights::with_sub_scales(self.d().to_f32() * 0.125, sub, ints)
     }
 }

@@ -4,7 +4,7 @@
 use super::{
     Block, F16, GgmlType,
     grids::{IQ1, eight_ternary},
-    groups::{Group, Grouped, dequantize, eights},
+    weights::{Weights, eights},
 };
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -16,8 +16,11 @@ pub struct BlockIq1S {
     pub qh: [[u8; 2]; 8],
 }
 
-impl Grouped for BlockIq1S {
-    fn group(&self, b: usize) -> Group {
+impl Block for BlockIq1S {
+    const TYPE: GgmlType = GgmlType::IQ1_S;
+
+    #[inline(always)]
+    fn weights(&self, b: usize) -> Weights {
         let high = u16::from_le_bytes(self.qh[b]);
         let eighth = if high >> 15 == 1 { -1 } else { 1 };
         let ints = eights(|l| {
@@ -25,14 +28,6 @@ impl Grouped for BlockIq1S {
             eight_ternary(IQ1[usize::from(at)]).map(|x| 8 * x + eighth)
         });
         let scale = i32::from(high >> 12 & 7);
-        Group { scale: self.d.to_f32() * 0.125, sub: [2 * scale + 1; 2], ints }
-    }
-}
-
-impl Block for BlockIq1S {
-    const TYPE: GgmlType = GgmlType::IQ1_S;
-
-    fn dequantize(&self, out: &mut [f32]) {
-        dequantize(self, out);
+        Weights::with_sub_scales(self.d.to_f32() * 0.125, [2 * scale + 1; 2], ints)
     }
 }

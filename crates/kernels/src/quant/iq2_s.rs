@@ -4,7 +4,7 @@
 use super::{
     Block, F16, GgmlType,
     grids::{IQ2_S, eight, signed},
-    groups::{Group, Grouped, dequantize, eights},
+    weights::{Weights, eights},
 };
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -18,22 +18,17 @@ pub struct BlockIq2S {
     pub scales: [u8; 8],
 }
 
-impl Grouped for BlockIq2S {
-    fn group(&self, b: usize) -> Group {
+impl Block for BlockIq2S {
+    const TYPE: GgmlType = GgmlType::IQ2_S;
+
+    #[inline(always)]
+    fn weights(&self, b: usize) -> Weights {
         let ints = eights(|l| {
             let high = u16::from(self.qh[b] >> (2 * l) & 3);
             let point = eight(IQ2_S[usize::from(u16::from(self.qs[4 * b + l]) | high << 8)]);
             std::array::from_fn(|i| signed(point[i], self.signs[4 * b + l], i))
         });
         let sub = [self.scales[b] & 15, self.scales[b] >> 4].map(|scale| 2 * i32::from(scale) + 1);
-        Group { scale: self.d.to_f32() * 0.125, sub, ints }
-    }
-}
-
-impl Block for BlockIq2S {
-    const TYPE: GgmlType = GgmlType::IQ2_S;
-
-    fn dequantize(&self, out: &mut [f32]) {
-        dequantize(self, out);
+        Weights::with_sub_scales(self.d.to_f32() * 0.125, sub, ints)
     }
 }

@@ -4,7 +4,7 @@
 use super::{
     Block, F16, GgmlType,
     grids::{IQ2_XS, eight, even_signs, signed},
-    groups::{Group, Grouped, dequantize, eights},
+    weights::{Weights, eights},
 };
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -15,22 +15,17 @@ pub struct BlockIq2Xs {
     pub scales: [u8; 8],
 }
 
-impl Grouped for BlockIq2Xs {
-    fn group(&self, b: usize) -> Group {
+impl Block for BlockIq2Xs {
+    const TYPE: GgmlType = GgmlType::IQ2_XS;
+
+    #[inline(always)]
+    fn weights(&self, b: usize) -> Weights {
         let ints = eights(|l| {
             let q = u16::from_le_bytes(self.qs[4 * b + l]);
             let (point, signs) = (eight(IQ2_XS[usize::from(q & 511)]), even_signs((q >> 9) as u8));
             std::array::from_fn(|i| signed(point[i], signs, i))
         });
         let sub = [self.scales[b] & 15, self.scales[b] >> 4].map(|scale| 2 * i32::from(scale) + 1);
-        Group { scale: self.d.to_f32() * 0.125, sub, ints }
-    }
-}
-
-impl Block for BlockIq2Xs {
-    const TYPE: GgmlType = GgmlType::IQ2_XS;
-
-    fn dequantize(&self, out: &mut [f32]) {
-        dequantize(self, out);
+        Weights::with_sub_scales(self.d.to_f32() * 0.125, sub, ints)
     }
 }

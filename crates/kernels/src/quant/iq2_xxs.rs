@@ -4,7 +4,7 @@
 use super::{
     Block, F16, GgmlType,
     grids::{IQ2_XXS, eight, even_signs, signed},
-    groups::{Group, Grouped, dequantize, eights},
+    weights::{Weights, eights},
 };
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -15,8 +15,11 @@ pub struct BlockIq2Xxs {
     pub qs: [[u8; 8]; 8],
 }
 
-impl Grouped for BlockIq2Xxs {
-    fn group(&self, b: usize) -> Group {
+impl Block for BlockIq2Xxs {
+    const TYPE: GgmlType = GgmlType::IQ2_XXS;
+
+    #[inline(always)]
+    fn weights(&self, b: usize) -> Weights {
         let [p0, p1, p2, p3, rest @ ..] = self.qs[b];
         let rest = u32::from_le_bytes(rest);
         let ints = eights(|l| {
@@ -24,14 +27,6 @@ impl Grouped for BlockIq2Xxs {
             let point = eight(IQ2_XXS[usize::from([p0, p1, p2, p3][l])]);
             std::array::from_fn(|i| signed(point[i], signs, i))
         });
-        Group { scale: self.d.to_f32() * 0.125, sub: [2 * (rest >> 28) as i32 + 1; 2], ints }
-    }
-}
-
-impl Block for BlockIq2Xxs {
-    const TYPE: GgmlType = GgmlType::IQ2_XXS;
-
-    fn dequantize(&self, out: &mut [f32]) {
-        dequantize(self, out);
+        Weights::with_sub_scales(self.d.to_f32() * 0.125, [2 * (rest >> 28) as i32 + 1; 2], ints)
     }
 }

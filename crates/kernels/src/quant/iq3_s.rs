@@ -4,7 +4,7 @@
 use super::{
     Block, F16, GgmlType,
     grids::{IQ3_S, LEVELS_3_S, four, signed},
-    groups::{Group, Grouped, dequantize, eights},
+    weights::{Weights, eights},
 };
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -18,8 +18,11 @@ pub struct BlockIq3S {
     pub scales: [u8; 4],
 }
 
-impl Grouped for BlockIq3S {
-    fn group(&self, b: usize) -> Group {
+impl Block for BlockIq3S {
+    const TYPE: GgmlType = GgmlType::IQ3_S;
+
+    #[inline(always)]
+    fn weights(&self, b: usize) -> Weights {
         let ints = eights(|l| {
             let points = [0, 1].map(|half| {
                 let at = 2 * l + half;
@@ -29,14 +32,6 @@ impl Grouped for BlockIq3S {
             std::array::from_fn(|i| signed(points[i / 4][i % 4], self.signs[4 * b + l], i))
         });
         let scale = i32::from(self.scales[b / 2] >> (b % 2 * 4) & 15);
-        Group { scale: self.d.to_f32(), sub: [2 * scale + 1; 2], ints }
-    }
-}
-
-impl Block for BlockIq3S {
-    const TYPE: GgmlType = GgmlType::IQ3_S;
-
-    fn dequantize(&self, out: &mut [f32]) {
-        dequantize(self, out);
+        Weights::with_sub_scales(self.d.to_f32(), [2 * scale + 1; 2], ints)
     }
 }

@@ -4,7 +4,7 @@
 use super::{
     Block, F16, GgmlType,
     grids::{IQ3_XXS, LEVELS_3_XXS, even_signs, four, signed},
-    groups::{Group, Grouped, dequantize, eights},
+    weights::{Weights, eights},
 };
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -16,8 +16,11 @@ pub struct BlockIq3Xxs {
     pub signs_and_scales: [[u8; 4]; 8],
 }
 
-impl Grouped for BlockIq3Xxs {
-    fn group(&self, b: usize) -> Group {
+impl Block for BlockIq3Xxs {
+    const TYPE: GgmlType = GgmlType::IQ3_XXS;
+
+    #[inline(always)]
+    fn weights(&self, b: usize) -> Weights {
         let word = u32::from_le_bytes(self.signs_and_scales[b]);
         let ints = eights(|l| {
             let signs = even_signs((word >> (7 * l)) as u8);
@@ -25,14 +28,6 @@ impl Grouped for BlockIq3Xxs {
                 [0, 1].map(|half| four(IQ3_XXS[usize::from(self.qs[8 * b + 2 * l + half])], &LEVELS_3_XXS));
             std::array::from_fn(|i| signed(points[i / 4][i % 4], signs, i))
         });
-        Group { scale: self.d.to_f32() * 0.5, sub: [2 * (word >> 28) as i32 + 1; 2], ints }
-    }
-}
-
-impl Block for BlockIq3Xxs {
-    const TYPE: GgmlType = GgmlType::IQ3_XXS;
-
-    fn dequantize(&self, out: &mut [f32]) {
-        dequantize(self, out);
+        Weights::with_sub_scales(self.d.to_f32() * 0.5, [2 * (word >> 28) as i32 + 1; 2], ints)
     }
 }

@@ -1,6 +1,9 @@
 //! IQ4_XS: sub-blocks of 32: `w = d·(scale - 32)·KVALUES[nibble]`.
 
-use super::{Block, F16, GgmlType};
+use super::{
+    Block, F16, GgmlType,
+    weights::{Weights, levels},
+};
 
 pub use super::iq4_nl::KVALUES;
 
@@ -40,15 +43,10 @@ impl BlockIq4Xs {
 impl Block for BlockIq4Xs {
     const TYPE: GgmlType = GgmlType::IQ4_XS;
 
-    fn dequantize(&self, out: &mut [f32]) {
-        let d = self.d.to_f32();
-        for (sub, (qs, out)) in self.qs.chunks_exact(16).zip(out.chunks_exact_mut(32)).enumerate() {
-            let scale = d * self.scale(sub) as f32;
-            let (low, high) = out.split_at_mut(16);
-            for ((q, low), high) in qs.iter().zip(low).zip(high) {
-                *low = scale * KVALUES[(q & 15) as usize] as f32;
-                *high = scale * KVALUES[(q >> 4) as usize] as f32;
-            }
-        }
+    #[inline(always)]
+    fn weights(&self, b: usize) -> Weights {
+        let qs = &self.qs[16 * b..][..16];
+        let scale = self.d.to_f32() * f32::from(self.scale(b));
+        Weights::plain(scale, levels(qs, &KVALUES))
     }
 }

@@ -6,7 +6,6 @@ mod affine;
 pub(crate) mod formats;
 pub(crate) mod ggml_type;
 pub mod grids;
-pub mod groups;
 pub(crate) mod iq1_m;
 pub(crate) mod iq1_s;
 pub(crate) mod iq2_s;
@@ -33,10 +32,12 @@ pub(crate) mod q8_0;
 pub mod rounding;
 pub(crate) mod tq1_0;
 pub(crate) mod tq2_0;
+pub mod weights;
 
 pub use formats::blocks;
 pub(crate) use formats::{for_block, for_packed_block, for_written_block};
 pub use ggml_type::GgmlType;
+pub use weights::Weights;
 
 /// An IEEE half as it lies in the file: little-endian, at any address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
@@ -78,8 +79,15 @@ impl F16 {
 pub trait Block: bytemuck::Pod {
     const TYPE: GgmlType;
 
+    /// The `b`-th 32 weights. It is inlined, so that [`dequantize`](Self::dequantize) makes none of what a format has not.
+    fn weights(&self, b: usize) -> Weights;
+
     /// Writes `TYPE.block_len()` weights.
-    fn dequantize(&self, out: &mut [f32]);
+    fn dequantize(&self, out: &mut [f32]) {
+        for (b, out) in out.chunks_exact_mut(32).enumerate() {
+            self.weights(b).to_floats(out);
+        }
+    }
 }
 
 /// A block format that can be written. `x` has `TYPE.block_len()` finite values.

@@ -1,6 +1,10 @@
 //! MXFP4: `w = 2^(e-128)·VALUES[nibble]`, values doubled to be integers.
 
-use super::{Block, GgmlType, Quantize, rounding::nibbles};
+use super::{
+    Block, GgmlType, Quantize,
+    rounding::nibbles,
+    weights::{Weights, levels},
+};
 
 /// E2M1 times two.
 pub const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
@@ -32,13 +36,9 @@ impl BlockMxfp4 {
 impl Block for BlockMxfp4 {
     const TYPE: GgmlType = GgmlType::MXFP4;
 
-    fn dequantize(&self, out: &mut [f32]) {
-        let d = self.scale();
-        let (low, high) = out.split_at_mut(16);
-        for ((q, low), high) in self.qs.iter().zip(low).zip(high) {
-            *low = d * VALUES[(q & 15) as usize] as f32;
-            *high = d * VALUES[(q >> 4) as usize] as f32;
-        }
+    #[inline(always)]
+    fn weights(&self, _: usize) -> Weights {
+        Weights::plain(self.scale(), levels(&self.qs, &VALUES))
     }
 }
 

@@ -1,6 +1,10 @@
 //! NVFP4: `w = d·VALUES[nibble]` with MXFP4's levels, and a scale of eight bits for each 16 weights.
 
-use super::{Block, F16, GgmlType, Quantize, mxfp4::VALUES};
+use super::{
+    Block, F16, GgmlType, Quantize,
+    mxfp4::VALUES,
+    weights::{Weights, ints},
+};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -48,13 +52,11 @@ impl BlockNvfp4 {
 impl Block for BlockNvfp4 {
     const TYPE: GgmlType = GgmlType::NVFP4;
 
-    fn dequantize(&self, out: &mut [f32]) {
-        for (b, out) in out.chunks_exact_mut(32).enumerate() {
-            let (scales, nibbles) = (self.scales(b), self.nibbles(b));
-            for (i, (out, nibble)) in out.iter_mut().zip(nibbles).enumerate() {
-                *out = scales[i / 16] * f32::from(VALUES[usize::from(nibble)]);
-            }
-        }
+    #[inline(always)]
+    fn weights(&self, b: usize) -> Weights {
+        let ([first, second], nibbles) = (self.scales(b), self.nibbles(b));
+        let levels = ints(|i| VALUES[usize::from(nibbles[i])]);
+        Weights { second_scale: Some(second), ..Weights::plain(first, levels) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Block, F16, GgmlType,
-    groups::{Group, Grouped, dequantize},
+    weights::{Weights, ints},
 };
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -12,17 +12,12 @@ pub struct BlockQ1_0 {
     pub qs: [u8; 16],
 }
 
-impl Grouped for BlockQ1_0 {
-    fn group(&self, b: usize) -> Group {
-        let bit = |i: usize| self.qs[4 * b + i / 8] >> (i % 8) & 1;
-        Group::plain(self.d.to_f32(), std::array::from_fn(|i| 2 * bit(i) as i8 - 1))
-    }
-}
-
 impl Block for BlockQ1_0 {
     const TYPE: GgmlType = GgmlType::Q1_0;
 
-    fn dequantize(&self, out: &mut [f32]) {
-        dequantize(self, out);
+    #[inline(always)]
+    fn weights(&self, b: usize) -> Weights {
+        let bit = |i: usize| self.qs[4 * b + i / 8] >> (i % 8) & 1;
+        Weights::plain(self.d.to_f32(), ints(|i| 2 * bit(i) as i8 - 1))
     }
 }

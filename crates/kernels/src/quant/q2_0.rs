@@ -2,7 +2,7 @@
 
 use super::{
     Block, F16, GgmlType,
-    groups::{Group, Grouped, dequantize},
+    weights::{Weights, eights},
 };
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -12,17 +12,12 @@ pub struct BlockQ2_0 {
     pub qs: [u8; 16],
 }
 
-impl Grouped for BlockQ2_0 {
-    fn group(&self, b: usize) -> Group {
-        let bits = |i: usize| self.qs[8 * b + i / 4] >> (i % 4 * 2) & 3;
-        Group::plain(self.d.to_f32(), std::array::from_fn(|i| bits(i) as i8 - 1))
-    }
-}
-
 impl Block for BlockQ2_0 {
     const TYPE: GgmlType = GgmlType::Q2_0;
 
-    fn dequantize(&self, out: &mut [f32]) {
-        dequantize(self, out);
+    #[inline(always)]
+    fn weights(&self, b: usize) -> Weights {
+        let bits = |i: usize| self.qs[8 * b + i / 4] >> (i % 4 * 2) & 3;
+        Weights::plain(self.d.to_f32(), eights(|l| std::array::from_fn(|i| bits(8 * l + i) as i8 - 1)))
     }
 }

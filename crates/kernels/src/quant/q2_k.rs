@@ -1,7 +1,10 @@
 //! Q2_K: sub-blocks of 16: `w = d·scale·q - dmin·min`. A run of 32 bytes holds 128 weights: those of
 //! bits 0-1 first, then those of bits 2-3, and so on.
 
-use super::{Block, F16, GgmlType};
+use super::{
+    Block, F16, GgmlType,
+    weights::{Minimum, Weights, ints},
+};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -37,15 +40,14 @@ impl BlockQ2K {
 impl Block for BlockQ2K {
     const TYPE: GgmlType = GgmlType::Q2_K;
 
-    fn dequantize(&self, out: &mut [f32]) {
-        let (d, dmin) = (self.d.to_f32(), self.dmin.to_f32());
-        for (sub, out) in out.chunks_exact_mut(16).enumerate() {
-            let (scale, min) = self.scale_min(sub);
-            let (scale, min) = (d * scale as f32, dmin * min as f32);
-            let (half, shift, first) = (sub / 8, sub / 2 % 4 * 2, sub % 2 * 16);
-            for (q, out) in self.qs[half * 32 + first..].iter().zip(out) {
-                *out = scale * (q >> shift & 3) as f32 - min;
-            }
+    #[inline(always)]
+    fn weights(&self, b: usize) -> Weights {
+        let halves = [self.scale_min(2 * b), self.scale_min(2 * b + 1)];
+        let qs = &self.qs[b / 4 * 32..];
+        Weights {
+            sub: halves.map(|(scale, _)| i32::from(scale)),
+            minimum: Minimum::Halves(halves.map(|(_, min)| -(self.dmin.to_f32() * f32::from(min)))),
+            ..Weights::plain(self.d.to_f32(), ints(|i| (qs[i] >> (b % 4 * 2) & 3) as i8))
         }
     }
 }

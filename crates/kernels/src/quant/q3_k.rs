@@ -1,7 +1,11 @@
 //! Q3_K: sub-blocks of 16: `w = d·(scale - 32)·(q - 4)`. The low two bits lie as in Q2_K; the third bit
 //! of weight `32·i + j` is bit i of `hmask[j]`.
 
-use super::{Block, F16, GgmlType, q2_k::pack_pairs_of_bits};
+use super::{
+    Block, F16, GgmlType,
+    q2_k::pack_pairs_of_bits,
+    weights::{Weights, ints},
+};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -35,17 +39,11 @@ impl BlockQ3K {
 impl Block for BlockQ3K {
     const TYPE: GgmlType = GgmlType::Q3_K;
 
-    fn dequantize(&self, out: &mut [f32]) {
-        let d = self.d.to_f32();
-        for (sub, out) in out.chunks_exact_mut(16).enumerate() {
-            let scale = d * self.scale(sub) as f32;
-            let (half, shift, first) = (sub / 8, sub / 2 % 4 * 2, sub % 2 * 16);
-            let low = self.qs[half * 32 + first..].iter();
-            let third = self.hmask[first..].iter();
-            for ((low, third), out) in low.zip(third).zip(out) {
-                let q = low >> shift & 3 | (third >> (sub / 2) & 1) << 2;
-                *out = scale * (q as i8 - 4) as f32;
-            }
-        }
+    #[inline(always)]
+    fn weights(&self, b: usize) -> Weights {
+        let sub = [self.scale(2 * b), self.scale(2 * b + 1)].map(i32::from);
+        let qs = &self.qs[b / 4 * 32..];
+        let q = ints(|i| (qs[i] >> (b % 4 * 2) & 3 | (self.hmask[i] >> b & 1) << 2) as i8 - 4);
+        Weights::with_sub_scales(self.d.to_f32(), sub, q)
     }
 }

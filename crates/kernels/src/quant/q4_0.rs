@@ -1,7 +1,10 @@
 //! Q4_0: `w = d·(nibble - 8)`; byte j holds weight j low and j+16 high.
 
 use super::rounding::{farthest_from_zero, nibbles, reciprocal};
-use super::{Block, F16, GgmlType, Quantize};
+use super::{
+    Block, F16, GgmlType, Quantize,
+    weights::{Weights, ints, nibble},
+};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -13,13 +16,9 @@ pub struct BlockQ4_0 {
 impl Block for BlockQ4_0 {
     const TYPE: GgmlType = GgmlType::Q4_0;
 
-    fn dequantize(&self, out: &mut [f32]) {
-        let d = self.d.to_f32();
-        let (low, high) = out.split_at_mut(16);
-        for ((q, low), high) in self.qs.iter().zip(low).zip(high) {
-            *low = d * ((q & 15) as i8 - 8) as f32;
-            *high = d * ((q >> 4) as i8 - 8) as f32;
-        }
+    #[inline(always)]
+    fn weights(&self, _: usize) -> Weights {
+        Weights::plain(self.d.to_f32(), ints(|i| nibble(&self.qs, i) as i8 - 8))
     }
 }
 

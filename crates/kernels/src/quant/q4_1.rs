@@ -1,7 +1,10 @@
 //! Q4_1: `w = d·nibble + m`.
 
 use super::rounding::{min_max, nibbles, reciprocal};
-use super::{Block, F16, GgmlType, Quantize};
+use super::{
+    Block, F16, GgmlType, Quantize,
+    weights::{Weights, ints, nibble},
+};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -14,13 +17,9 @@ pub struct BlockQ4_1 {
 impl Block for BlockQ4_1 {
     const TYPE: GgmlType = GgmlType::Q4_1;
 
-    fn dequantize(&self, out: &mut [f32]) {
-        let (d, m) = (self.d.to_f32(), self.m.to_f32());
-        let (low, high) = out.split_at_mut(16);
-        for ((q, low), high) in self.qs.iter().zip(low).zip(high) {
-            *low = d * (q & 15) as f32 + m;
-            *high = d * (q >> 4) as f32 + m;
-        }
+    #[inline(always)]
+    fn weights(&self, _: usize) -> Weights {
+        Weights::with_minimum(self.d.to_f32(), self.m.to_f32(), ints(|i| nibble(&self.qs, i) as i8))
     }
 }
 

@@ -2,7 +2,10 @@
 //! nibbles are the first, the high ones the second.
 
 use super::affine::{Affine, fit};
-use super::{Block, F16, GgmlType, Quantize};
+use super::{
+    Block, F16, GgmlType, Quantize,
+    weights::{Weights, ints},
+};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -65,14 +68,11 @@ impl BlockQ4K {
 impl Block for BlockQ4K {
     const TYPE: GgmlType = GgmlType::Q4_K;
 
-    fn dequantize(&self, out: &mut [f32]) {
-        for (sub, out) in out.chunks_exact_mut(32).enumerate() {
-            let (step, min) = self.step_and_minimum(sub);
-            let shift = sub % 2 * 4;
-            for (q, out) in self.qs[sub / 2 * 32..].iter().zip(out) {
-                *out = step * (q >> shift & 15) as f32 - min;
-            }
-        }
+    #[inline(always)]
+    fn weights(&self, b: usize) -> Weights {
+        let (scale, min) = self.step_and_minimum(b);
+        let qs = &self.qs[b / 2 * 32..];
+        Weights::with_minimum(scale, -min, ints(|i| (qs[i] >> (b % 2 * 4) & 15) as i8))
     }
 }
 

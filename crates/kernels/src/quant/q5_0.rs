@@ -1,7 +1,10 @@
 //! Q5_0: `w = d·(q - 16)`, the fifth bits in `qh`.
 
 use super::rounding::{farthest_from_zero, fifth_bits, nibbles, reciprocal};
-use super::{Block, F16, GgmlType, Quantize};
+use super::{
+    Block, F16, GgmlType, Quantize,
+    weights::{Weights, ints, nibble},
+};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -22,14 +25,10 @@ impl BlockQ5_0 {
 impl Block for BlockQ5_0 {
     const TYPE: GgmlType = GgmlType::Q5_0;
 
-    fn dequantize(&self, out: &mut [f32]) {
-        let (d, fifth) = (self.d.to_f32(), self.fifth_bits());
-        let (low, high) = out.split_at_mut(16);
-        for (j, ((q, low), high)) in self.qs.iter().zip(low).zip(high).enumerate() {
-            let bit = |j: usize| ((fifth >> j) & 1) as u8;
-            *low = d * ((q & 15 | bit(j) << 4) as i8 - 16) as f32;
-            *high = d * ((q >> 4 | bit(j + 16) << 4) as i8 - 16) as f32;
-        }
+    #[inline(always)]
+    fn weights(&self, _: usize) -> Weights {
+        let fifth = |i| (self.fifth_bits() >> i & 1) as u8;
+        Weights::plain(self.d.to_f32(), ints(|i| (nibble(&self.qs, i) | fifth(i) << 4) as i8 - 16))
     }
 }
 

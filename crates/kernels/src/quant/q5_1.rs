@@ -1,7 +1,10 @@
 //! Q5_1: `w = d·q + m`, the fifth bits in `qh`.
 
 use super::rounding::{fifth_bits, min_max, nibbles, reciprocal};
-use super::{Block, F16, GgmlType, Quantize};
+use super::{
+    Block, F16, GgmlType, Quantize,
+    weights::{Weights, ints, nibble},
+};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -23,14 +26,11 @@ impl BlockQ5_1 {
 impl Block for BlockQ5_1 {
     const TYPE: GgmlType = GgmlType::Q5_1;
 
-    fn dequantize(&self, out: &mut [f32]) {
-        let (d, m, fifth) = (self.d.to_f32(), self.m.to_f32(), self.fifth_bits());
-        let (low, high) = out.split_at_mut(16);
-        for (j, ((q, low), high)) in self.qs.iter().zip(low).zip(high).enumerate() {
-            let bit = |j: usize| ((fifth >> j) & 1) as u8;
-            *low = d * (q & 15 | bit(j) << 4) as f32 + m;
-            *high = d * (q >> 4 | bit(j + 16) << 4) as f32 + m;
-        }
+    #[inline(always)]
+    fn weights(&self, _: usize) -> Weights {
+        let fifth = |i| (self.fifth_bits() >> i & 1) as u8;
+        let q = ints(|i| (nibble(&self.qs, i) | fifth(i) << 4) as i8);
+        Weights::with_minimum(self.d.to_f32(), self.m.to_f32(), q)
     }
 }
 

@@ -2,7 +2,10 @@
 //! of weight `32·i + j` is bit i of `qh[j]`.
 
 use super::affine::{Affine, fit};
-use super::{Block, F16, GgmlType, Quantize, q4_k};
+use super::{
+    Block, F16, GgmlType, Quantize, q4_k,
+    weights::{Weights, ints},
+};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -37,15 +40,12 @@ impl BlockQ5K {
 impl Block for BlockQ5K {
     const TYPE: GgmlType = GgmlType::Q5_K;
 
-    fn dequantize(&self, out: &mut [f32]) {
-        for (sub, out) in out.chunks_exact_mut(32).enumerate() {
-            let (step, min) = self.step_and_minimum(sub);
-            let shift = sub % 2 * 4;
-            for ((low, fifth), out) in self.qs[sub / 2 * 32..].iter().zip(&self.qh).zip(out) {
-                let q = low >> shift & 15 | (fifth >> sub & 1) << 4;
-                *out = step * q as f32 - min;
-            }
-        }
+    #[inline(always)]
+    fn weights(&self, b: usize) -> Weights {
+        let (scale, min) = self.step_and_minimum(b);
+        let qs = &self.qs[b / 2 * 32..];
+        let q = ints(|i| (qs[i] >> (b % 2 * 4) & 15 | (self.qh[i] >> b & 1) << 4) as i8);
+        Weights::with_minimum(scale, -min, q)
     }
 }
 

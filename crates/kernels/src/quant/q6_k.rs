@@ -3,7 +3,10 @@
 
 use super::affine::{half_at_least, steps_to_reach};
 use super::rounding::reciprocal;
-use super::{Block, F16, GgmlType, Quantize};
+use super::{
+    Block, F16, GgmlType, Quantize,
+    weights::{Weights, ints},
+};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -32,19 +35,15 @@ impl BlockQ6K {
 impl Block for BlockQ6K {
     const TYPE: GgmlType = GgmlType::Q6_K;
 
-    fn dequantize(&self, out: &mut [f32]) {
-        let d = self.d.to_f32();
-        for (sub, out) in out.chunks_exact_mut(16).enumerate() {
-            let scale = d * self.scales[sub] as f32;
-            let (half, in_half) = (sub / 8, sub % 8);
-            let low = self.ql[half * 64 + in_half % 4 * 16..].iter();
-            let high = self.qh[half * 32 + in_half % 2 * 16..].iter();
-            let (low_shift, high_shift) = (in_half / 4 * 4, in_half / 2 * 2);
-            for ((low, high), out) in low.zip(high).zip(out) {
-                let q = low >> low_shift & 15 | (high >> high_shift & 3) << 4;
-                *out = scale * (q as i8 - 32) as f32;
-            }
-        }
+    #[inline(always)]
+    fn weights(&self, b: usize) -> Weights {
+        let sub = [self.scales[2 * b], self.scales[2 * b + 1]].map(i32::from);
+        let (half, quarter) = (b / 4, b % 4);
+        let low = &self.ql[half * 64 + quarter % 2 * 32..];
+        let high = &self.qh[half * 32..];
+        let (low_shift, high_shift) = (quarter / 2 * 4, quarter * 2);
+        let q = ints(|i| (low[i] >> low_shift & 15 | (high[i] >> high_shift & 3) << 4) as i8 - 32);
+        Weights::with_sub_scales(self.d.to_f32(), sub, q)
     }
 }
 

@@ -1,7 +1,10 @@
 //! Q8_0: `w = d·q`.
 
 use super::rounding::{farthest_from_zero, reciprocal};
-use super::{Block, F16, GgmlType, Quantize};
+use super::{
+    Block, F16, GgmlType, Quantize,
+    weights::{Weights, ints},
+};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -13,11 +16,9 @@ pub struct BlockQ8_0 {
 impl Block for BlockQ8_0 {
     const TYPE: GgmlType = GgmlType::Q8_0;
 
-    fn dequantize(&self, out: &mut [f32]) {
-        let d = self.d.to_f32();
-        for (q, out) in self.qs.iter().zip(out) {
-            *out = d * *q as f32;
-        }
+    #[inline(always)]
+    fn weights(&self, _: usize) -> Weights {
+        Weights::plain(self.d.to_f32(), ints(|i| self.qs[i]))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Block, F16, GgmlType,
-    groups::{Group, Grouped, dequantize},
+    weights::{Weights, ints},
 };
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -15,22 +15,17 @@ pub struct BlockTq1 {
     pub d: F16,
 }
 
-impl Grouped for BlockTq1 {
-    fn group(&self, b: usize) -> Group {
-        let ints = std::array::from_fn(|i| match 32 * b + i {
+impl Block for BlockTq1 {
+    const TYPE: GgmlType = GgmlType::TQ1_0;
+
+    #[inline(always)]
+    fn weights(&self, b: usize) -> Weights {
+        let ints = ints(|i| match 32 * b + i {
             at @ ..160 => digit(self.qs[at % 32], at / 32),
             at @ 160..240 => digit(self.qs[32 + at % 16], (at - 160) / 16),
             at => digit(self.qh[at % 4], (at - 240) / 4),
         });
-        Group::plain(self.d.to_f32(), ints)
-    }
-}
-
-impl Block for BlockTq1 {
-    const TYPE: GgmlType = GgmlType::TQ1_0;
-
-    fn dequantize(&self, out: &mut [f32]) {
-        dequantize(self, out);
+        Weights::plain(self.d.to_f32(), ints)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Block, F16, GgmlType,
-    groups::{Group, Grouped, dequantize},
+    weights::{Weights, ints},
 };
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -12,17 +12,12 @@ pub struct BlockTq2 {
     pub d: F16,
 }
 
-impl Grouped for BlockTq2 {
-    fn group(&self, b: usize) -> Group {
-        let qs = &self.qs[b / 4 * 32..][..32];
-        Group::plain(self.d.to_f32(), std::array::from_fn(|i| (qs[i] >> (b % 4 * 2) & 3) as i8 - 1))
-    }
-}
-
 impl Block for BlockTq2 {
     const TYPE: GgmlType = GgmlType::TQ2_0;
 
-    fn dequantize(&self, out: &mut [f32]) {
-        dequantize(self, out);
+    #[inline(always)]
+    fn weights(&self, b: usize) -> Weights {
+        let qs = &self.qs[b / 4 * 32..][..32];
+        Weights::plain(self.d.to_f32(), ints(|i| (qs[i] >> (b % 4 * 2) & 3) as i8 - 1))
     }
 }

@@ -6,13 +6,10 @@ use super::split::{
     Bytes, Nibbles, NibblesAndNibbles, NibblesAndOne, NibblesAndTwo, Ones, Opaque, Split, TwoAndOne,
     TwoAndTwo, Twos, Word,
 };
-use crate::{
-    matmul::codec::{Codec, Weights},
-    quant::{blocks::*, iq4_nl::KVALUES, mxfp4::VALUES},
-};
+use crate::quant::{Block, Weights, blocks::*, iq4_nl::KVALUES, mxfp4::VALUES};
 
 /// A format that can be packed.
-pub trait Packable: Codec {
+pub trait Packable: Block {
     /// The layout that is fastest to read whole, and the one that can also be read by its high bits alone.
     type Whole: Split;
     type Planes: Split;

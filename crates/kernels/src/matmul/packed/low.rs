@@ -14,9 +14,9 @@ use super::{
     formats::layout,
     split::{Split, Word},
 };
-use crate::{
-    matmul::codec::{Codec, Minimum, Weights},
-    quant::{Block, GgmlType},
+use crate::quant::{
+    Block, GgmlType,
+    weights::{Minimum, Weights},
 };
 
 /// How many bits of a weight are in a high plane whose low plane lies elsewhere.
@@ -74,17 +74,6 @@ unsafe impl<B: Pod, S: 'static> Pod for Low<B, S> {}
 impl<B: Packable, S: Split> Block for Low<B, S> {
     const TYPE: GgmlType = B::TYPE;
 
-    fn dequantize(&self, out: &mut [f32]) {
-        for (b, out) in out.chunks_exact_mut(32).enumerate() {
-            let Weights { ints, scale, sub, .. } = self.weights(b);
-            for (i, out) in out.iter_mut().enumerate() {
-                *out = scale * (sub[i / 16] * i32::from(ints[i])) as f32;
-            }
-        }
-    }
-}
-
-impl<B: Packable, S: Split> Codec for Low<B, S> {
     fn weights(&self, b: usize) -> Weights {
         let bits = self.bits(b);
         let byte = |i: usize| bits[i / 4].shr(8 * (i as u32 % 4)) as u8;

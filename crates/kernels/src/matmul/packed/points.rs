@@ -8,10 +8,7 @@ use super::{
     formats::{layout, word},
     split::Opaque,
 };
-use crate::{
-    matmul::codec::{Codec, Weights},
-    quant::{blocks::*, grids::even_signs},
-};
+use crate::quant::{Block, Weights, blocks::*, grids::even_signs};
 
 /// From the order of the weights.
 fn in_place(signs: u32) -> u32 {

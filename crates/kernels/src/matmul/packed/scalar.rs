@@ -5,7 +5,10 @@ use super::{
     Packable, Packed, block_bytes, head_pieces,
     split::{Split, Word},
 };
-use crate::matmul::{OutStripe, QuantRows, acts::GROUP, codec::Weights, scalar::products};
+use crate::{
+    matmul::{OutStripe, QuantRows, acts::GROUP, scalar::products},
+    quant::Weights,
+};
 
 pub fn rows<B: Packable, S: Split>(w: &Packed, coarse: bool, x: &QuantRows, out: &mut OutStripe) {
     let in_block = B::TYPE.block_len() / GROUP;

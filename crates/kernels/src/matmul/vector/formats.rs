@@ -12,13 +12,7 @@ use super::{
 };
 use crate::{
     matmul::GROUP,
-    quant::{
-        Block,
-        blocks::*,
-        groups::{Group, Grouped},
-        iq4_nl::KVALUES,
-        mxfp4::VALUES,
-    },
+    quant::{Block, Weights, blocks::*, iq4_nl::KVALUES, mxfp4::VALUES},
 };
 
 /// A block format, as vectors see it.
@@ -495,13 +489,13 @@ row_by_row! {
 
 /// # Safety
 /// `rows` stand for so many whole blocks of the format.
-unsafe fn unpack_row_by_row<B: Format + Grouped>(n: usize, rows: Rows, to: &mut Panel, b: usize) {
+unsafe fn unpack_row_by_row<B: Format>(n: usize, rows: Rows, to: &mut Panel, b: usize) {
     for row in 0..n {
         // SAFETY: the caller's.
         let block: &B = unsafe { rows.block_of(row) };
         for group in 0..B::TYPE.block_len() / GROUP {
-            let Group { scale, sub, ints } = block.group(group);
-            to.put_row_ints(b + group, row, ints.map(|int| (i16::from(int) + B::Kind::OFFSET) as u8));
+            let Weights { scale, sub, ints, .. } = block.weights(group);
+            to.put_row_ints(b + group, row, ints.map(|int| (int + B::Kind::OFFSET) as u8));
             to.scales.put_of_row(b + group, row, scale, sub);
         }
     }
