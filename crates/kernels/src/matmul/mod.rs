@@ -23,24 +23,7 @@
 //! ```
 //! Where either half has a scale, `acc = fma(a0 · d, f32(Σ w[i]·q[i] over i < 16), acc)`, then the same with a1 and the others.
 //!
-//! | format | w | a | s0, s1 | n |
-//! |---|---|---|---|---|
-//! | Q4_0, Q5_0 | q-8, q-16 | d | | |
-//! | Q4_1, Q5_1 | q | d | | m |
-//! | Q8_0 | q | d | | |
-//! | IQ4_NL | level | d | | |
-//! | MXFP4 | doubled level | 2^(e-128) | | |
-//! | NVFP4 | doubled level | half of what the code means, per half | | |
-//! | IQ4_XS | level | d·(scale-32) | | |
-//! | Q4_K, Q5_K | q | d·scale | | -(dmin·min) |
-//! | Q2_K | q | d | scales | -(dmin·min) per half |
-//! | Q3_K | q-4 | d | scales-32 | |
-//! | Q6_K | q-32 | d | scales | |
-//! | IQ1_S, IQ1_M | 8·point ± 1 | d/8 | 2·scales+1 | |
-//! | IQ2_XXS, IQ2_XS, IQ2_S | ± point | d/8 | 2·scales+1 | |
-//! | IQ3_XXS, IQ3_S | ± point | d/2, d | 2·scales+1 | |
-//! | TQ1_0, TQ2_0, Q2_0 | q-1 | d | | |
-//! | Q1_0 | 2·q-1 | d | | |
+//! The file of each format in `quant` says at its top what these are, `s` being both sub-scales and `n` the minimum.
 //!
 //! **Float weights** (F32, F16, BF16) meet f32 activations: 16 accumulators start at +0.0; number j takes the
 //! k with k mod 16 = j in order, `acc = fma(w, x, acc)`; a row that is no multiple of 16 long goes on
@@ -55,6 +38,7 @@
 
 mod acts;
 mod float;
+pub(crate) mod format;
 mod out;
 mod packed;
 mod pairs;
@@ -66,7 +50,7 @@ pub use out::{Mode, OutMatrix, OutStripe};
 pub use packed::{HighBits, Packed, PackedForm, PackedMemory, PerHighBits, Planes};
 
 use super::simd::Isa;
-use crate::quant::{GgmlType, for_block, for_packed_block};
+use crate::quant::{GgmlType, for_block};
 
 /// A matrix of weights, `[rows, cols]`, row by row as in the file, or packed.
 #[derive(Clone, Copy)]
@@ -148,7 +132,7 @@ impl<'a> Weight<'a> {
 
     /// Whether products of this type take much longer while it lies as in the file, many columns too.
     pub fn is_slow_in_file(ty: GgmlType) -> bool {
-        for_packed_block!(ty, B => <B as vector::Format>::ROW_BY_ROW, else false)
+        for_block!(ty, B => <B as vector::Format>::ROW_BY_ROW, else false)
     }
 
     /// True if [`matmul`] wants the activations of this matrix as [`Acts::Quantized`].

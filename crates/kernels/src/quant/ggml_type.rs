@@ -1,81 +1,109 @@
-//! The tensor types of GGUF: number, name, block length and block size of each.
+//! What is made of the table of types: the enum, the list of blocks, and the choice of a block by its type.
 
 use std::fmt;
 
-macro_rules! ggml_types {
-    ($($variant:ident = $id:literal, $name:literal, $len:literal, $bytes:literal;)*) => {
+use super::types;
+
+macro_rules! define {
+    (() $($T:ident = $id:literal, $len:literal, $bytes:literal $(, $file:ident::$Block:ident $(: $Quantize:ident)?)?;)*) => {
         /// Every tensor type that llama.cpp's files carry; [`GgmlType::readable`] says which can be used.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
         #[allow(missing_docs, non_camel_case_types)]
-        pub enum GgmlType { $($variant = $id,)* }
+        pub enum GgmlType { $($T = $id,)* }
 
         impl GgmlType {
             /// All types, by number.
-            pub const ALL: &'static [GgmlType] = &[$(GgmlType::$variant,)*];
+            pub const ALL: &'static [GgmlType] = &[$(GgmlType::$T,)*];
 
             /// The type with this number in files.
             pub fn from_id(id: u32) -> Option<Self> {
-                match id { $($id => Some(GgmlType::$variant),)* _ => None }
+                match id { $($id => Some(GgmlType::$T),)* _ => None }
             }
 
             /// The name as llama.cpp prints it, in capitals: `Q4_K`, `IQ4_NL`, `F16`.
             pub const fn name(self) -> &'static str {
-                match self { $(GgmlType::$variant => $name,)* }
+                match self { $(GgmlType::$T => stringify!($T),)* }
             }
 
             /// Weights in one block; the row length must be a multiple of it.
             pub const fn block_len(self) -> usize {
-                match self { $(GgmlType::$variant => $len,)* }
+                match self { $(GgmlType::$T => $len,)* }
             }
 
             /// Bytes of one block.
             pub const fn block_bytes(self) -> usize {
-                match self { $(GgmlType::$variant => $bytes,)* }
+                match self { $(GgmlType::$T => $bytes,)* }
             }
+        }
+
+        /// The blocks of all formats.
+        pub mod blocks {
+            $($(pub use crate::quant::$file::$Block;)?)*
+        }
+
+        // Ties each block to the type that the table gives it, and to its size.
+        const _: () = {
+            use crate::quant::Block;
+            $($(
+                assert!(<blocks::$Block as Block>::TYPE as u32 == GgmlType::$T as u32);
+                assert!(size_of::<blocks::$Block>() == GgmlType::$T.block_bytes());
+                assert!(align_of::<blocks::$Block>() == 1);
+            )?)*
+        };
+    };
+}
+
+/// `for_block!(ty, B => value, else other)`: `value` with `B` the block of type `ty`, or `other` if it is none.
+macro_rules! for_block {
+    ($ty:expr, $B:ident => $value:expr, else $other:expr) => {
+        $crate::quant::types! { choose (($ty) $B ($value) ($other)) }
+    };
+}
+
+/// [`for_block!`] for the formats that can be written.
+macro_rules! for_written_block {
+    ($ty:expr, $B:ident => $value:expr, else $other:expr) => {
+        $crate::quant::types! { choose_written (($ty) $B ($value) ($other)) }
+    };
+}
+
+macro_rules! choose {
+    (
+        (($ty:expr) $B:ident ($value:expr) ($other:expr))
+        $($T:ident = $id:literal, $len:literal, $bytes:literal $(, $file:ident::$Block:ident $(: $Quantize:ident)?)?;)*
+    ) => {
+        match $ty {
+            $($($crate::quant::GgmlType::$T => {
+                #[allow(dead_code, reason = "a value may be the same for all")]
+                type $B = $crate::quant::$file::$Block;
+                $value
+            })?)*
+            _ => $other,
         }
     };
 }
 
-// Numbers and sizes as llama.cpp has them. The gguf package (0.19) differs in two places: it gives Q8_1 40 bytes,
-// where llama.cpp's two scales are halves, and it is older than Q2_0. Missing numbers are withdrawn types.
-ggml_types! {
-    F32 = 0, "F32", 1, 4;
-    F16 = 1, "F16", 1, 2;
-    Q4_0 = 2, "Q4_0", 32, 18;
-    Q4_1 = 3, "Q4_1", 32, 20;
-    Q5_0 = 6, "Q5_0", 32, 22;
-    Q5_1 = 7, "Q5_1", 32, 24;
-    Q8_0 = 8, "Q8_0", 32, 34;
-    Q8_1 = 9, "Q8_1", 32, 36;
-    Q2_K = 10, "Q2_K", 256, 84;
-    Q3_K = 11, "Q3_K", 256, 110;
-    Q4_K = 12, "Q4_K", 256, 144;
-    Q5_K = 13, "Q5_K", 256, 176;
-    Q6_K = 14, "Q6_K", 256, 210;
-    Q8_K = 15, "Q8_K", 256, 292;
-    IQ2_XXS = 16, "IQ2_XXS", 256, 66;
-    IQ2_XS = 17, "IQ2_XS", 256, 74;
-    IQ3_XXS = 18, "IQ3_XXS", 256, 98;
-    IQ1_S = 19, "IQ1_S", 256, 50;
-    IQ4_NL = 20, "IQ4_NL", 32, 18;
-    IQ3_S = 21, "IQ3_S", 256, 110;
-    IQ2_S = 22, "IQ2_S", 256, 82;
-    IQ4_XS = 23, "IQ4_XS", 256, 136;
-    I8 = 24, "I8", 1, 1;
-    I16 = 25, "I16", 1, 2;
-    I32 = 26, "I32", 1, 4;
-    I64 = 27, "I64", 1, 8;
-    F64 = 28, "F64", 1, 8;
-    IQ1_M = 29, "IQ1_M", 256, 56;
-    BF16 = 30, "BF16", 1, 2;
-    TQ1_0 = 34, "TQ1_0", 256, 54;
-    TQ2_0 = 35, "TQ2_0", 256, 66;
-    MXFP4 = 39, "MXFP4", 32, 17;
-    NVFP4 = 40, "NVFP4", 64, 36;
-    Q1_0 = 41, "Q1_0", 128, 18;
-    Q2_0 = 42, "Q2_0", 64, 18;
+macro_rules! choose_written {
+    (
+        (($ty:expr) $B:ident ($value:expr) ($other:expr))
+        $($T:ident = $id:literal, $len:literal, $bytes:literal $(, $file:ident::$Block:ident $(: $Quantize:ident)?)?;)*
+    ) => {
+        match $ty {
+            $($($($crate::quant::GgmlType::$T => {
+                #[allow(unused_imports, reason = "a value may be the same for all")]
+                use $crate::quant::$Quantize as _;
+                #[allow(dead_code, reason = "as above")]
+                type $B = $crate::quant::$file::$Block;
+                $value
+            })?)?)*
+            _ => $other,
+        }
+    };
 }
+pub(crate) use {choose, choose_written, define, for_block, for_written_block};
+
+types! { define () }
 
 impl GgmlType {
     /// Bytes of a row of `len` weights, or None if `len` is not whole blocks or the product overflows.
@@ -84,6 +112,21 @@ impl GgmlType {
             return None;
         }
         (len / self.block_len()).checked_mul(self.block_bytes())
+    }
+
+    /// True if this build can turn it into numbers.
+    pub fn readable(self) -> bool {
+        self.is_float() || for_block!(self, B => true, else false)
+    }
+
+    /// True if [`quantize`](super::quantize) can write it.
+    pub fn writable(self) -> bool {
+        self.is_float() || for_written_block!(self, B => true, else false)
+    }
+
+    /// True for the floats that weights may be.
+    fn is_float(self) -> bool {
+        matches!(self, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16)
     }
 }
 

@@ -1,10 +1,13 @@
 //! IQ4_NL: `w = d·KVALUES[nibble]`.
+//!
+//! In [products](crate::matmul): w = level, a = d.
 
 use super::rounding::{farthest_from_zero, nibbles};
 use super::{
     Block, F16, GgmlType,
     weights::{Weights, levels},
 };
+use crate::matmul::format::*;
 
 /// The levels of IQ4_NL and IQ4_XS: dense near zero, where most weights are.
 pub const KVALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
@@ -22,6 +25,51 @@ impl Block for BlockIq4Nl {
     #[inline(always)]
     fn weights(&self, _: usize) -> Weights {
         Weights::plain(self.d.to_f32(), levels(&self.qs, &KVALUES))
+    }
+}
+
+impl Format for BlockIq4Nl {
+    type Kind = kinds::Wide;
+
+    #[inline(always)]
+    unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
+        // SAFETY: all reads are within the block.
+        unsafe {
+            to.scales.put_scale(l, b, l.half_to_f32(rows.first_4_bytes(l)));
+            let qs = vectors::nibbles(l, rows.bytes_16(l, offset_of!(Self, qs)));
+            put_wide(l, to, b, vectors::levels(l, l.table(bytemuck::cast_ref(&KVALUES)), qs));
+        }
+    }
+}
+
+impl Packable for BlockIq4Nl {
+    layout!(Nibbles);
+    const HEAD: &'static [Range<usize>] = &[0..2];
+
+    fn bits(&self, _: usize) -> [u32; 8] {
+        words::nibbles(&self.qs)
+    }
+    fn int(u: u8) -> i16 {
+        i16::from(KVALUES[usize::from(u)])
+    }
+}
+
+impl PackedFormat for BlockIq4Nl {
+    const FEW: bool = true;
+
+    #[inline(always)]
+    unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
+        // SAFETY: the caller's.
+        to.put_scale(l, b, unsafe { l.load_halves(head) });
+    }
+
+    #[inline(always)]
+    fn ints<L: Lanes>(l: L, bits: [L::V; 8]) -> [L::V; 8] {
+        let mut table = l.table(bytemuck::cast_ref(&KVALUES));
+        if !L::SIGNED_BYTES {
+            table = l.xor(table, l.splat(0x8080_8080));
+        }
+        vectors::levels(l, table, bits)
     }
 }
 

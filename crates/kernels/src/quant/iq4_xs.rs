@@ -1,11 +1,13 @@
 //! IQ4_XS: sub-blocks of 32: `w = d·(scale - 32)·KVALUES[nibble]`.
+//!
+//! In [products](crate::matmul): w = level, a = d·(scale-32).
 
 use super::{
     Block, F16, GgmlType,
+    iq4_nl::{BlockIq4Nl, KVALUES},
     weights::{Weights, levels},
 };
-
-pub use super::iq4_nl::KVALUES;
+use crate::matmul::format::*;
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -48,5 +50,60 @@ impl Block for BlockIq4Xs {
         let qs = &self.qs[16 * b..][..16];
         let scale = self.d.to_f32() * f32::from(self.scale(b));
         Weights::plain(scale, levels(qs, &KVALUES))
+    }
+}
+
+/// IQ4_XS's eight scales of six bits: the four lower ones stand together, the others behind the half above them all.
+#[inline(always)]
+fn put_iq4_xs_scales<L: Lanes>(l: L, d_and_high: L::V, low: L::V, to: &mut Scales) {
+    let d = l.half_to_f32(d_and_high);
+    for b in 0..8 {
+        let low = l.and(l.shr(low, 4 * b as u32), l.splat(15));
+        let high = l.and(l.shr(d_and_high, 16 + 2 * b as u32), l.splat(3));
+        let scale = l.sub(l.or(low, l.shl(high, 4)), l.splat(32));
+        to.put_scale(l, b, l.mul_f32(d, l.to_f32(scale)));
+    }
+}
+
+impl Format for BlockIq4Xs {
+    type Kind = kinds::Wide;
+
+    #[inline(always)]
+    unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
+        // SAFETY: all reads are within the block.
+        unsafe {
+            let table = l.table(bytemuck::cast_ref(&KVALUES));
+            let [d_and_high, low, ..] = rows.bytes_16(l, 0);
+            put_iq4_xs_scales(l, d_and_high, low, &mut to.scales);
+            for b in 0..8 {
+                let qs = rows.bytes_16(l, offset_of!(Self, qs) + 16 * b);
+                put_wide(l, to, b, vectors::levels(l, table, vectors::nibbles(l, qs)));
+            }
+        }
+    }
+}
+
+impl Packable for BlockIq4Xs {
+    layout!(Nibbles);
+    const HEAD: &'static [Range<usize>] = &[0..8];
+
+    fn bits(&self, b: usize) -> [u32; 8] {
+        words::nibbles(&self.qs[16 * b..][..16])
+    }
+    fn int(u: u8) -> i16 {
+        i16::from(KVALUES[usize::from(u)])
+    }
+}
+
+impl PackedFormat for BlockIq4Xs {
+    #[inline(always)]
+    unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
+        // SAFETY: the caller's.
+        unsafe { put_iq4_xs_scales(l, head_word(l, head, 0), head_word(l, head, 1), to) }
+    }
+
+    #[inline(always)]
+    fn ints<L: Lanes>(l: L, bits: [L::V; 8]) -> [L::V; 8] {
+        BlockIq4Nl::ints(l, bits)
     }
 }

@@ -1,9 +1,12 @@
-//! Block formats of GGUF tensors, one file each: the block as it lies in the file and its scalar
-//! dequantization, which is the oracle that every faster kernel is tested against. Ten of them, and
+//! Block formats of GGUF tensors, one file each: the block as it lies in the file, what its weights are, how vectors read it,
+//! and how it is packed. The scalar meaning is the oracle that every faster kernel is tested against. Ten of them, and
 //! the floats, can also be written at once; `quantize` searches for better scales, and writes more of them.
 
+#![allow(clippy::needless_range_loop, reason = "indices keep several arrays in step")]
+#![allow(clippy::single_range_in_vec_init, reason = "most blocks have their scales in one place")]
+
 mod affine;
-pub(crate) mod formats;
+mod f16;
 pub(crate) mod ggml_type;
 pub mod grids;
 pub(crate) mod iq1_m;
@@ -17,6 +20,7 @@ pub mod iq4_nl;
 pub(crate) mod iq4_xs;
 pub mod mxfp4;
 pub(crate) mod nvfp4;
+mod points;
 pub(crate) mod q1_0;
 pub(crate) mod q2_0;
 pub(crate) mod q2_k;
@@ -34,46 +38,60 @@ pub(crate) mod tq1_0;
 pub(crate) mod tq2_0;
 pub mod weights;
 
-pub use formats::blocks;
-pub(crate) use formats::{for_block, for_packed_block, for_written_block};
-pub use ggml_type::GgmlType;
+pub use f16::F16;
+pub use ggml_type::{GgmlType, blocks};
+pub(crate) use ggml_type::{for_block, for_written_block};
 pub use weights::Weights;
 
-/// An IEEE half as it lies in the file: little-endian, at any address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(transparent)]
-pub struct F16(pub [u8; 2]);
-
-impl F16 {
-    /// The nearest half.
-    pub fn from_f32(x: f32) -> Self {
-        F16(half::f16::from_f32(x).to_le_bytes())
-    }
-
-    /// Sign, exponent and mantissa.
-    pub fn bits(self) -> u16 {
-        u16::from_le_bytes(self.0)
-    }
-
-    /// Exact, with selects in place of branches, so that loops over it become SIMD on any target.
-    /// A NaN comes out quiet with its payload kept, as from the conversion instructions.
-    #[inline(always)]
-    pub const fn to_f32(self) -> f32 {
-        const REBIAS: u32 = (127 - 15) << 23;
-        const SMALLEST_NORMAL: f32 = f32::from_bits(REBIAS + (1 << 23));
-        let bits = u16::from_le_bytes(self.0) as u32;
-        let magnitude = (bits & 0x7fff) << 13;
-        let finite = if magnitude < 1 << 23 {
-            // The mantissa under the exponent of the smallest normal half, less that half.
-            (f32::from_bits(magnitude + REBIAS + (1 << 23)) - SMALLEST_NORMAL).to_bits()
-        } else {
-            magnitude + REBIAS
-        };
-        let top = if magnitude >= 31 << 23 { 255 << 23 } else { 0 };
-        let quiet = if magnitude > 31 << 23 { 1 << 22 } else { 0 };
-        f32::from_bits((bits & 0x8000) << 16 | finite | top | quiet)
-    }
+/// Hands the table of all types to another macro, behind `$args`. A row has a type's number, the weights of a block and its
+/// bytes. A type that products take has its block too; the compiler then asks for the traits of
+/// [`format`](crate::matmul::format), and for [`Quantize`] where the row says so.
+///
+/// Numbers and sizes are llama.cpp's. The gguf package (0.19) differs in two places: it gives Q8_1 40 bytes,
+/// where llama.cpp's two scales are halves, and it is older than Q2_0. Missing numbers are withdrawn types.
+macro_rules! types {
+    ($then:ident $args:tt) => {
+        $crate::quant::ggml_type::$then! {
+            $args
+            F32 = 0, 1, 4;
+            F16 = 1, 1, 2;
+            Q4_0 = 2, 32, 18, q4_0::BlockQ4_0: Quantize;
+            Q4_1 = 3, 32, 20, q4_1::BlockQ4_1: Quantize;
+            Q5_0 = 6, 32, 22, q5_0::BlockQ5_0: Quantize;
+            Q5_1 = 7, 32, 24, q5_1::BlockQ5_1: Quantize;
+            Q8_0 = 8, 32, 34, q8_0::BlockQ8_0: Quantize;
+            Q8_1 = 9, 32, 36;
+            Q2_K = 10, 256, 84, q2_k::BlockQ2K;
+            Q3_K = 11, 256, 110, q3_k::BlockQ3K;
+            Q4_K = 12, 256, 144, q4_k::BlockQ4K: Quantize;
+            Q5_K = 13, 256, 176, q5_k::BlockQ5K: Quantize;
+            Q6_K = 14, 256, 210, q6_k::BlockQ6K: Quantize;
+            Q8_K = 15, 256, 292;
+            IQ2_XXS = 16, 256, 66, iq2_xxs::BlockIq2Xxs;
+            IQ2_XS = 17, 256, 74, iq2_xs::BlockIq2Xs;
+            IQ3_XXS = 18, 256, 98, iq3_xxs::BlockIq3Xxs;
+            IQ1_S = 19, 256, 50, iq1_s::BlockIq1S;
+            IQ4_NL = 20, 32, 18, iq4_nl::BlockIq4Nl;
+            IQ3_S = 21, 256, 110, iq3_s::BlockIq3S;
+            IQ2_S = 22, 256, 82, iq2_s::BlockIq2S;
+            IQ4_XS = 23, 256, 136, iq4_xs::BlockIq4Xs;
+            I8 = 24, 1, 1;
+            I16 = 25, 1, 2;
+            I32 = 26, 1, 4;
+            I64 = 27, 1, 8;
+            F64 = 28, 1, 8;
+            IQ1_M = 29, 256, 56, iq1_m::BlockIq1M;
+            BF16 = 30, 1, 2;
+            TQ1_0 = 34, 256, 54, tq1_0::BlockTq1;
+            TQ2_0 = 35, 256, 66, tq2_0::BlockTq2;
+            MXFP4 = 39, 32, 17, mxfp4::BlockMxfp4: Quantize;
+            NVFP4 = 40, 64, 36, nvfp4::BlockNvfp4: Quantize;
+            Q1_0 = 41, 128, 18, q1_0::BlockQ1_0;
+            Q2_0 = 42, 64, 18, q2_0::BlockQ2_0;
+        }
+    };
 }
+pub(crate) use types;
 
 /// One block of a quantized row. All fields are bytes, so a block may lie at any address.
 pub trait Block: bytemuck::Pod {
@@ -93,23 +111,6 @@ pub trait Block: bytemuck::Pod {
 /// A block format that can be written. `x` has `TYPE.block_len()` finite values.
 pub trait Quantize: Block {
     fn quantize(x: &[f32]) -> Self;
-}
-
-impl GgmlType {
-    /// True if this build can turn it into numbers.
-    pub fn readable(self) -> bool {
-        self.is_float() || for_block!(self, B => true, else false)
-    }
-
-    /// True if [`quantize`] can write it.
-    pub fn writable(self) -> bool {
-        self.is_float() || for_written_block!(self, B => true, else false)
-    }
-
-    /// True for the floats that weights may be.
-    fn is_float(self) -> bool {
-        matches!(self, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16)
-    }
 }
 
 /// Turns whole blocks of `ty` into numbers; `out` has exactly as many as `bytes` hold.
@@ -155,18 +156,4 @@ pub fn quantize(ty: GgmlType, x: &[f32], out: &mut Vec<u8>) -> Option<()> {
         _ => for_written_block!(ty, B => blocks::<B>(x, out), else return None),
     }
     Some(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_half_converts_as_ieee_says() {
-        for bits in 0..=u16::MAX {
-            let ours = F16(bits.to_le_bytes()).to_f32();
-            let theirs = half::f16::from_bits(bits).to_f32_const();
-            assert_eq!(ours.to_bits(), theirs.to_bits(), "half {bits:#06x}");
-        }
-    }
 }

@@ -1,10 +1,13 @@
 //! NVFP4: `w = d·VALUES[nibble]` with MXFP4's levels, and a scale of eight bits for each 16 weights.
+//!
+//! In [products](crate::matmul): w = doubled level, a = half of what the code means, per half.
 
 use super::{
     Block, F16, GgmlType, Quantize,
-    mxfp4::VALUES,
+    mxfp4::{BlockMxfp4, MXFP4_FROM_ZERO, VALUES},
     weights::{Weights, ints},
 };
+use crate::matmul::format::*;
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -57,6 +60,63 @@ impl Block for BlockNvfp4 {
         let ([first, second], nibbles) = (self.scales(b), self.nibbles(b));
         let levels = ints(|i| VALUES[usize::from(nibbles[i])]);
         Weights { second_scale: Some(second), ..Weights::plain(first, levels) }
+    }
+}
+
+/// NVFP4's scales of 64 weights, four codes in a lane: see [`ue4m3_half`].
+#[inline(always)]
+fn put_nvfp4_scales<L: Lanes>(l: L, codes: L::V, to: &mut Scales, b: usize) {
+    let unsigned = l.and(codes, l.splat(0x7f7f_7f7f));
+    // The top bits of those that are 0x7f: one more has it, and the code itself has not.
+    let is_zero = l.and(l.add(unsigned, l.splat(0x0101_0101)), l.xor(codes, l.splat(!0)));
+    let is_zero = l.and(is_zero, l.splat(0x8080_8080));
+    let codes = l.xor(unsigned, l.sub(is_zero, l.shr(is_zero, 7)));
+    let scale = |i| l.mul_f32(l.half_to_f32(l.shl(byte(l, codes, i), 7)), l.splat_f32(128.0));
+    to.put_half_scales(l, b, [scale(0), scale(1)]);
+    to.put_half_scales(l, b + 1, [scale(2), scale(3)]);
+}
+
+impl Format for BlockNvfp4 {
+    type Kind = kinds::HalfScales<12, 24>;
+
+    #[inline(always)]
+    unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
+        // SAFETY: all reads are within the block.
+        unsafe {
+            put_nvfp4_scales(l, rows.first_4_bytes(l), &mut to.scales, b);
+            for half in 0..2 {
+                // Eight bytes hold sixteen weights: the low ones first.
+                let qs = vectors::nibbles(l, rows.bytes_16(l, offset_of!(Self, qs) + 16 * half));
+                let qs = [qs[0], qs[1], qs[4], qs[5], qs[2], qs[3], qs[6], qs[7]];
+                put_all(l, to, b + half, vectors::levels(l, l.table(&MXFP4_FROM_ZERO), qs));
+            }
+        }
+    }
+}
+
+impl Packable for BlockNvfp4 {
+    layout!(Nibbles);
+    const HEAD: &'static [Range<usize>] = &[0..4];
+
+    fn bits(&self, b: usize) -> [u32; 8] {
+        let nibbles = self.nibbles(b);
+        std::array::from_fn(|j| word(&nibbles, j))
+    }
+    fn int(u: u8) -> i16 {
+        i16::from(VALUES[usize::from(u)])
+    }
+}
+
+impl PackedFormat for BlockNvfp4 {
+    #[inline(always)]
+    unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
+        // SAFETY: the caller's.
+        put_nvfp4_scales(l, unsafe { head_word(l, head, 0) }, to, b);
+    }
+
+    #[inline(always)]
+    fn ints<L: Lanes>(l: L, bits: [L::V; 8]) -> [L::V; 8] {
+        BlockMxfp4::ints(l, bits)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Q6_K: sub-blocks of 16: `w = d·scale·(q - 32)`. Of each half of 128 weights, 64 bytes hold the low
 //! four bits (low nibbles: the first 64), 32 bytes the high two (bits 0-1: the first 32).
+//!
+//! In [products](crate::matmul): w = q-32, a = d, s = scales.
 
 use super::affine::{half_at_least, steps_to_reach};
 use super::rounding::reciprocal;
@@ -7,6 +9,7 @@ use super::{
     Block, F16, GgmlType, Quantize,
     weights::{Weights, ints},
 };
+use crate::matmul::format::*;
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -45,6 +48,84 @@ impl Block for BlockQ6K {
         let q = ints(|i| (low[i] >> low_shift & 15 | (high[i] >> high_shift & 3) << 4) as i8 - 32);
         Weights::with_sub_scales(self.d.to_f32(), sub, q)
     }
+}
+
+/// Q6_K's 16 signed scales, and the one above them.
+#[inline(always)]
+fn put_q6_k_scales<L: Lanes>(l: L, scales: [L::V; 4], d: L::F, to: &mut Scales) {
+    for b in 0..8 {
+        to.put_scale(l, b, d);
+        let i = b as u32 % 2 * 2;
+        let first = l.sar(l.shl(scales[b / 2], 24 - 8 * i), 24);
+        let second = l.sar(l.shl(scales[b / 2], 16 - 8 * i), 24);
+        to.put_sub_scales(l, b, [first, second]);
+    }
+}
+
+impl Format for BlockQ6K {
+    type Kind = kinds::SubScales<32, 63>;
+
+    #[inline(always)]
+    unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
+        // SAFETY: all reads are within the block.
+        unsafe {
+            let d = l.shr(rows.bytes_16(l, size_of::<Self>() - 16)[3], 16);
+            let d = l.half_to_f32(d);
+            put_q6_k_scales(l, rows.bytes_16(l, offset_of!(Self, scales)), d, &mut to.scales);
+            for half in 0..2 {
+                let high = rows.bytes_32(l, offset_of!(Self, qh) + 32 * half);
+                for odd in 0..2 {
+                    let low = rows.bytes_32(l, offset_of!(Self, ql) + 64 * half + 32 * odd);
+                    for j in 0..8 {
+                        for top in 0..2 {
+                            let quarter = 2 * top + odd;
+                            let two = l.shl(bits(l, high[j], 2 * quarter as u32, 3), 4);
+                            let q = l.or(bits(l, low[j], 4 * top as u32, 15), two);
+                            to.put_ints(l, 4 * half + quarter, j, q);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Packable for BlockQ6K {
+    layout!(whole: NibblesAndTwo, planes: NibblesAndTwo, low: Twos, low_of_two: Nibbles);
+    const HEAD: &'static [Range<usize>] = &[192..210];
+
+    fn bits(&self, b: usize) -> [u32; 8] {
+        let (half, quarter) = (b / 4, b % 4);
+        let (low, high) = (&self.ql[half * 64 + quarter % 2 * 32..], &self.qh[half * 32..]);
+        std::array::from_fn(|j| {
+            let four = word(low, j).shr(quarter as u32 / 2 * 4).bits(15);
+            four | word(high, j).shr(quarter as u32 * 2).bits(3) << 4
+        })
+    }
+    fn int(u: u8) -> i16 {
+        i16::from(u) - 32
+    }
+}
+
+impl PackedFormat for BlockQ6K {
+    const FEW: bool = true;
+
+    #[inline(always)]
+    unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
+        // SAFETY: the caller's.
+        unsafe {
+            let d = l.load_halves(head.add(16 * L::ROWS));
+            put_q6_k_scales(l, head_words(l, head), d, to);
+        }
+    }
+}
+
+impl LowFormat<Twos> for BlockQ6K {
+    type LowKind = kinds::SubScales<2, 3>;
+}
+
+impl LowFormat<Nibbles> for BlockQ6K {
+    type LowKind = kinds::SubScales<8, 15>;
 }
 
 /// Not llama.cpp's bytes: quants span -31..=31 and scales are positive. The scale of a sub-block is its

@@ -15,12 +15,9 @@
 //!
 //! Of some formats the low plane can also be packed by itself ([`low`]): then the scales and it are all that lies here.
 
-#![allow(clippy::single_range_in_vec_init, reason = "most blocks have their scales in one place")]
-
-mod formats;
+pub mod formats;
 mod low;
 mod memory;
-mod points;
 mod scalar;
 pub mod split;
 
@@ -38,7 +35,7 @@ use split::Split;
 use super::{Weight, acts::GROUP};
 use crate::{
     Result,
-    quant::{GgmlType, for_packed_block},
+    quant::{GgmlType, for_block},
     simd::Isa,
 };
 
@@ -90,7 +87,7 @@ pub struct Packed {
 /// `S` the split that is in use.
 macro_rules! for_packed {
     ($ty:expr, $layout:expr, ($B:ident, $S:ident) => $value:expr) => {
-        $crate::quant::for_packed_block!(
+        $crate::quant::for_block!(
             $ty,
             AsInFile => match $layout {
                 $crate::matmul::packed::Layout::Whole => {
@@ -134,7 +131,7 @@ fn row_bytes(ty: GgmlType, cols: usize, layout: Layout) -> [usize; 2] {
 impl Packed {
     /// Whether a format has a packed form.
     pub fn knows(ty: GgmlType) -> bool {
-        for_packed_block!(ty, B => true, else false)
+        for_block!(ty, B => true, else false)
     }
 
     /// [`new_in`](Self::new_in) with memory of its own.
@@ -144,7 +141,7 @@ impl Packed {
 
     /// Whether the low plane of a format can be multiplied by itself.
     pub fn has_low_plane(ty: GgmlType) -> bool {
-        for_packed_block!(ty, B => <<B as Packable>::Low as Packable>::IS_LOW, else false)
+        for_block!(ty, B => <<B as Packable>::Low as Packable>::IS_LOW, else false)
     }
 
     /// Packs a matrix for `isa`, in parallel on the current thread pool. `done` is told of the rows that are

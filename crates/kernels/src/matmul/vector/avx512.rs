@@ -230,7 +230,10 @@ unsafe fn permute_two(mut at: __m512i, first: __m512i, second: __m512i) -> __m51
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simd::{Tier, Work};
+    use crate::{
+        quant::{iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs},
+        simd::{Tier, Work},
+    };
 
     struct Compare<'a, T>(&'a T, [[u8; 64]; 2]);
 
@@ -292,12 +295,12 @@ mod tests {
                     assert!(by_permutations == by_words, "{} seed {seed}", stringify!($table));
                 };
             }
-            compare!(&points::IQ1, 8);
-            compare!(&points::IQ2_XXS, 1);
-            compare!(&points::IQ2_XS, 2);
-            compare!(&points::IQ2_S, 4);
-            compare!(&points::IQ3_XXS, 1);
-            compare!(&points::IQ3_S, 2);
+            compare!(&iq1_s::POINTS, 8);
+            compare!(&iq2_xxs::POINTS, 1);
+            compare!(&iq2_xs::POINTS, 2);
+            compare!(&iq2_s::POINTS, 4);
+            compare!(&iq3_xxs::POINTS, 1);
+            compare!(&iq3_s::POINTS, 2);
             let weights = std::array::from_fn(|i| 64 + mix(i, 0xc2b2_ae35) % 44);
             let [at_once, plain] = l.call(Signs([weights, low], seed as usize % 8));
             assert!(at_once == plain, "signs, seed {seed}");

@@ -11,18 +11,17 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod dot;
-mod formats;
-mod kinds;
-mod lanes;
+pub mod formats;
+pub mod kinds;
+pub mod lanes;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod packed;
-mod packed_formats;
-mod packed_points;
-mod panel;
-mod points;
+pub mod packed_formats;
+pub mod panel;
+pub mod points;
 mod reading;
-mod rows;
+pub mod rows;
 
 use std::{marker::PhantomData, ops::Range};
 

@@ -1,7 +1,6 @@
 //! Points of grids by their numbers: the weights of many rows at a time, as magnitudes on top of an offset.
 
 use super::lanes::Lanes;
-use crate::quant::grids;
 
 /// Points of four weights, whose levels have three bits.
 #[repr(C, align(64))]
@@ -24,7 +23,7 @@ pub struct Eights<const N: usize> {
 }
 
 impl<const N: usize> Fours<N> {
-    const fn new(points: &[u16; N], levels: &[u8; 8], offset: u8) -> Self {
+    pub const fn new(points: &[u16; N], levels: &[u8; 8], offset: u8) -> Self {
         let mut table = Fours { bytes: [[0; N]; 4], words: [0; N] };
         let mut at = 0;
         while at < N {
@@ -43,7 +42,7 @@ impl<const N: usize> Fours<N> {
 
 impl<const N: usize> Eights<N> {
     /// The levels are there with their offset.
-    const fn new(points: &[u16; N], levels: [u8; 4]) -> Self {
+    pub const fn new(points: &[u16; N], levels: [u8; 4]) -> Self {
         let mut table = Eights { levels: [0; 64], digits: [[0; N]; 2], words: [[0; 2]; N] };
         let mut i = 0;
         while i < 64 {
@@ -64,34 +63,6 @@ impl<const N: usize> Eights<N> {
         table
     }
 }
-
-/// What weights are too large by. Those of IQ1 are eight times a number from -1 to 1, and one more or less.
-pub const IQ1_OFFSET: i16 = 32;
-pub const IQ2_OFFSET: i16 = 64;
-pub const IQ3_OFFSET: i16 = 32;
-
-const LEVELS_2: [u8; 4] = {
-    let mut levels = grids::LEVELS_2;
-    let mut i = 0;
-    while i < 4 {
-        levels[i] += IQ2_OFFSET as u8;
-        i += 1;
-    }
-    levels
-};
-
-/// The lower ones of the two weights that a point of IQ1 may mean.
-const LEVELS_1: [u8; 4] = {
-    let zero = IQ1_OFFSET as u8 - 1;
-    [zero - 8, zero, zero + 8, 0]
-};
-
-pub static IQ1: Eights<2048> = Eights::new(&grids::IQ1, LEVELS_1);
-pub static IQ2_XXS: Eights<256> = Eights::new(&grids::IQ2_XXS, LEVELS_2);
-pub static IQ2_XS: Eights<512> = Eights::new(&grids::IQ2_XS, LEVELS_2);
-pub static IQ2_S: Eights<1024> = Eights::new(&grids::IQ2_S, LEVELS_2);
-pub static IQ3_XXS: Fours<256> = Fours::new(&grids::IQ3_XXS, &grids::LEVELS_3_XXS, IQ3_OFFSET as u8);
-pub static IQ3_S: Fours<512> = Fours::new(&grids::IQ3_S, &grids::LEVELS_3_S, IQ3_OFFSET as u8);
 
 /// The number of point `k` of each lane, below `N`: its low byte, and its byte of `high`, of which only the bits that it can
 /// have are looked at.
