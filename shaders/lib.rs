@@ -13,3 +13,8 @@ pub fn shader(path: &str) -> &'static str {
 
 // `TEXTS: &[(&str, &str)]`, in the order of their paths.
 include!(concat!(env!("OUT_DIR"), "/texts.rs"));
+
+/// The parameters of kernels, as their shaders declare them.
+pub mod params {
+    include!(concat!(env!("OUT_DIR"), "/params.rs"));
+}

@@ -1,6 +1,8 @@
 // Prepares rows of activations for products. Needs sum_block.wgsl or round_block.wgsl.
 
-struct Params { blocks: u32 }
+struct Params {
+    blocks: u32,
+}
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [rows, blocks, 8]

@@ -6,7 +6,7 @@ use super::{
     command::{Binding, BufferCopy},
     device::Gpu,
     formats::{BLOCK, FileType, Format, Streams, split_row},
-    params::{MatmulParams, Params, PrepareParams},
+    params::{Params, PrepareParams, ProductParams},
     pipelines::{Bindings, Kernel, Mode, Pipelines},
     readback,
     record::Recorder,
@@ -270,14 +270,14 @@ impl<'a> Matrix<'a> {
     ) -> Result<Vec<Dispatch>> {
         let &How { mode, columns, tile, coarse, share, wide, scales, .. } = how;
         let arith = how.arith.of(self.format);
-        let params = MatmulParams {
+        let params = ProductParams {
             rows: self.rows as u32,
             blocks: self.blocks as u32,
             x_stride: self.blocks as u32,
             y_stride: self.outputs(mode) as u32,
             y_first: 0,
             has_bias: u32::from(how.bias.is_some()),
-            ..MatmulParams::default()
+            ..ProductParams::default()
         };
         let [high, low, factors] = self.streams.each_ref().map(|s| &s.buffer);
         let bound = |x, y| {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{
     command::{Binding, Command, Dispatch, Load},
     device::Gpu,
-    params::Params,
+    params::{Params, RankParams},
     pipelines::{Kernel, Pipelines},
     work::OUTPUTS_AT_ONCE,
 };
@@ -20,14 +20,6 @@ const MOST_SPANS: usize = 1024;
 
 /// What is found of a span: a sum, a key and an id.
 const SPAN_BYTES: u64 = 12;
-
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-struct PickParams {
-    n_vocab: u32,
-    spans: u32,
-    k: u32,
-}
 
 /// Words of a row of what is found.
 fn words(k: usize) -> usize {
@@ -87,7 +79,7 @@ impl Picker {
     /// Makes the slot for `k`, before anything is recorded.
     pub fn prepare(&mut self, params: &mut Params, k: usize) {
         let (n_vocab, spans) = (self.n_vocab as u32, self.n_vocab.div_ceil(SPAN) as u32);
-        self.slots.entry(k).or_insert_with(|| params.add(&PickParams { n_vocab, spans, k: k as u32 }));
+        self.slots.entry(k).or_insert_with(|| params.add(&RankParams { n_vocab, spans, k: k as u32 }));
     }
 
     /// The commands that find the `k` best of the first `rows` rows of logits.

@@ -6,26 +6,13 @@ use super::{
     command::Binding,
     device::Gpu,
     ops::in_two,
-    params::SLOT_BYTES,
+    params::{SLOT_BYTES, ShiftParams},
     pipelines::{Kernel, Pipelines},
     record::Recorder,
     rows::{halves, turns},
     work::KvBuffers,
 };
 use crate::{Result, kv::CellMove, plan::Rope};
-
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-pub struct ShiftParams {
-    pub kv_heads: u32,
-    pub head_dim: u32,
-    pub turned: u32,
-    pub halves: u32,
-    pub cells: u32,
-    pub key_words: u32,
-    pub value_words: u32,
-    pub moves: u32,
-}
 
 /// Copies keys and values of cells, in every slot on this device, and rotates the keys by `delta` positions.
 pub fn shift(

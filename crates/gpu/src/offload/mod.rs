@@ -20,7 +20,7 @@ use loads::{Groups, Load, MOST_PIECES, Piece, Task, loads};
 use rayon::prelude::*;
 use wgpu::BufferUsages as Usage;
 
-use super::{compile::Source, device::Gpu, upload};
+use super::{compile::Source, device::Gpu, params::PackedParams, upload};
 use crate::{
     Error, Model, Result,
     backend::cpu::{
@@ -37,7 +37,7 @@ const LOAD_PRODUCTS: usize = 8 << 20;
 /// A tile of the kernel.
 const TILE: [u32; 2] = [64, 32];
 
-/// Of a uniform with ten words; and how far apart two of them are.
+/// Of a uniform with the parameters; and how far apart two of them are.
 const PARAMS_BYTES: u64 = 48;
 const PARAMS_STRIDE: u64 = 256;
 
@@ -235,25 +235,26 @@ impl Offloader {
         }
         let planes = |piece: &Piece| packed_of(piece, bundles).planes_of(piece.groups.clone());
         self.send(weights, 0, load.weights, load.pieces.iter().flat_map(planes))?;
-        let mut words = vec![0u32; load.pieces.len() * PARAMS_STRIDE as usize / 4];
-        for (piece, words) in load.pieces.iter().zip(words.chunks_exact_mut(PARAMS_STRIDE as usize / 4)) {
+        let mut slots = vec![0u8; load.pieces.len() * PARAMS_STRIDE as usize];
+        for (piece, slot) in load.pieces.iter().zip(slots.chunks_exact_mut(PARAMS_STRIDE as usize)) {
             let packed = packed_of(piece, bundles);
             let [high, low] = packed.group_bytes();
             let low_at = piece.weights_at + piece.groups.len() * high;
-            let numbers = [
-                rows_of(piece, packed).len(),
-                packed.cols() / packed.ty().block_len(),
-                bundles[piece.task].parts.len(),
-                high / 4,
-                low / 4,
-                piece.weights_at / 4,
-                low_at / 4,
-                begins[piece.task] / 4,
-                piece.products_at / 4,
-            ];
-            words.iter_mut().zip(numbers).for_each(|(word, number)| *word = number as u32);
+            let params = PackedParams {
+                rows: rows_of(piece, packed).len() as u32,
+                blocks: (packed.cols() / packed.ty().block_len()) as u32,
+                columns: bundles[piece.task].parts.len() as u32,
+                high_words: (high / 4) as u32,
+                low_words: (low / 4) as u32,
+                high_at: (piece.weights_at / 4) as u32,
+                low_at: (low_at / 4) as u32,
+                x_at: (begins[piece.task] / 4) as u32,
+                y_at: (piece.products_at / 4) as u32,
+                zero: 0,
+            };
+            slot[..size_of::<PackedParams>()].copy_from_slice(bytemuck::bytes_of(&params));
         }
-        self.gpu.queue.write_buffer(params, 0, bytemuck::cast_slice(&words));
+        self.gpu.queue.write_buffer(params, 0, &slots);
         let mut encoder =
             self.gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None });
         {

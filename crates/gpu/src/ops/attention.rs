@@ -6,7 +6,7 @@ use super::{
     super::{
         command::{Binding, Load},
         formats::BLOCK,
-        params::{AttendParams, RopeParams},
+        params::{AttentionParams, RopeStoreParams},
         pipelines::{Kernel, MOST_PREPARED_HEAD},
         record::MOST_WORK,
         rows::halves,
@@ -103,8 +103,8 @@ impl Ops {
             None => {
                 let attend = attend_params(stage, spec, slot);
                 let first_rows = (0..stage.work.max_rows).step_by(stage.work.piece_rows);
-                let pieces =
-                    first_rows.map(|row| self.params.add(&AttendParams { first_row: row as u32, ..attend }));
+                let pieces = first_rows
+                    .map(|row| self.params.add(&AttentionParams { first_row: row as u32, ..attend }));
                 let pieces = pieces.collect();
                 let at_once = self.stored_at_once(stage, at, spec);
                 Fixed { stores: self.stores(stage, spec, slot), at_once, pieces }
@@ -291,7 +291,7 @@ pub(super) fn store_params(
     slot: usize,
     buf: Buf,
     first: usize,
-) -> RopeParams {
+) -> RopeStoreParams {
     let lying = stage.cache.keys(slot);
     let plan = &stage.model.plan;
     let rope = spec.rope.map(|id| (&plan.ropes[id.0 as usize], stage.rows.turns.begin(id)));
@@ -307,7 +307,7 @@ pub(super) fn store_params(
         (spec.norm_after_rope, NORMED_AFTER),
     ];
     let eps = |norm: Option<Norm>| norm.map_or(0.0, |norm| norm.eps);
-    RopeParams {
+    RopeStoreParams {
         heads: spec.n_head as u32,
         kv_heads: spec.n_kv_head as u32,
         head_dim: spec.head_dim as u32,
@@ -330,10 +330,10 @@ pub(super) fn store_params(
     }
 }
 
-fn attend_params(stage: &Stage, spec: &AttnSpec, slot: usize) -> AttendParams {
+fn attend_params(stage: &Stage, spec: &AttnSpec, slot: usize) -> AttentionParams {
     let sections = &stage.rows.sections;
     let [key_words, value_words] = stage.cache.words(spec.head_dim, spec.values_are_keys);
-    AttendParams {
+    AttentionParams {
         heads: spec.n_head as u32,
         group: spec.group() as u32,
         head_dim: spec.head_dim as u32,

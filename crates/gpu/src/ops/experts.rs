@@ -5,7 +5,7 @@ use super::{
     super::{
         command::{Binding, Load},
         formats::{BLOCK, Format},
-        params::{ChooseParams, MatmulParams, SortParams, SumParams},
+        params::{ChooseParams, ExpertsSortParams, ExpertsSumParams, ProductParams},
         pipelines::{Bindings, Kernel, Mode, numbers_of},
         variants::Arith,
         weights::{Joined, Numbers, To},
@@ -142,7 +142,7 @@ impl Ops {
 
     fn experts_sum(&mut self, stage: &Stage, Of { moe, taken }: Of) -> RowStep {
         let to = stage.rows_of(moe.dst);
-        let given = SumParams {
+        let given = ExpertsSumParams {
             width: to.width as u32,
             used: taken as u32,
             result_stride: (stage.rows_of(moe.results).stride / moe.n_used) as u32,
@@ -158,7 +158,7 @@ impl Ops {
 
     fn sorting(&mut self, stage: &Stage, Of { moe, taken }: Of) -> Binding {
         let sections = &stage.rows.sections;
-        let params = self.params.add(&SortParams {
+        let params = self.params.add(&ExpertsSortParams {
             experts: moe.n_expert as u32,
             used: taken as u32,
             chosen_stride: stage.rows_of(moe.chosen).stride as u32,
@@ -190,7 +190,7 @@ impl Ops {
         let read = if joined.src == moe.hidden { src.stride / moe.n_used } else { src.stride };
         let bias = stage.weights.biases.get(&first);
         let parts = matrix.parts.iter().map(|part| {
-            let params = self.params.add(&MatmulParams {
+            let params = self.params.add(&ProductParams {
                 numbers: numbers_of(joined.activation),
                 rows: rows as u32,
                 blocks: matrix.blocks as u32,
@@ -204,7 +204,7 @@ impl Ops {
                 first_expert: (part.first_row / rows) as u32,
                 experts: (part.rows / rows) as u32,
                 pairs_at: tiles_words(moe.n_expert, stage.rows.sections.max_rows * moe.n_used) as u32,
-                ..MatmulParams::default()
+                ..ProductParams::default()
             });
             let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
             let bias = stage.weights.bias_of(first, part);

@@ -5,7 +5,7 @@ use super::{
     super::{
         command::{Binding, Load},
         formats::{BLOCK, Format},
-        params::MatmulParams,
+        params::ProductParams,
         pipelines::{Bindings, Kernel},
         tuning::FEW_ROWS,
         tuning::TILE_ROWS,
@@ -78,7 +78,7 @@ impl Ops {
         let out = stage.rows_of(dst);
         let parts = matrix.parts.iter().map(|part| {
             let before = part.first_row / rows;
-            let params = self.params.add(&MatmulParams {
+            let params = self.params.add(&ProductParams {
                 rows: rows as u32,
                 blocks: matrix.blocks as u32,
                 x_stride: blocks(stride),
@@ -87,7 +87,7 @@ impl Ops {
                 y_stride: out.stride as u32,
                 y_first: (out.column + to.from + before * to.every) as u32,
                 y_every: to.every as u32,
-                ..MatmulParams::default()
+                ..ProductParams::default()
             });
             let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
             let nothing = stage.weights.binding(stage.weights.nothing);

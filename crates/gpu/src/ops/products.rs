@@ -4,7 +4,7 @@ use super::{
     super::{
         command::{Binding, Load},
         formats::{BLOCK, Format},
-        params::{ActivateParams, MatmulParams, PrepareParams},
+        params::{ActivateParams, PrepareParams, ProductParams},
         pipelines::{Bindings, Curve, Kernel, Mode, numbers_of},
         tuning::{FEW_ROWS, Tiles, Tiling, Turns},
         variants::Arith,
@@ -72,7 +72,7 @@ impl Matmul {
 /// Rows of a matrix that are bound at once.
 pub(super) struct Part {
     pub(super) rows: u32,
-    pub(super) given: MatmulParams,
+    pub(super) given: ProductParams,
     bound: Binding,
     /// Where workgroups share the lanes of a tile: tiles that leave sums of lanes, and what adds these.
     shared_tiles: Binding,
@@ -188,7 +188,7 @@ impl Ops {
     ) -> Part {
         let matrix = &stage.weights.matrices[&joined.weights[0]];
         let per_output = if let Mode::Gate(_) = joined.mode { 2 } else { 1 };
-        let given = MatmulParams {
+        let given = ProductParams {
             numbers: numbers_of(joined.activation),
             rows: part.rows as u32,
             blocks: matrix.blocks as u32,
@@ -197,7 +197,7 @@ impl Ops {
             y_first: (out.column + part.first_row / per_output) as u32,
             has_bias: u32::from(lows || stage.weights.biases.contains_key(&joined.weights[0])),
             bias_stride: if lows { matrix.rows as u32 } else { 0 },
-            ..MatmulParams::default()
+            ..ProductParams::default()
         };
         let params = self.params.add(&given);
         let bind = |x, buffer| {

@@ -4,7 +4,7 @@
 use super::{
     super::{
         command::Binding,
-        params::MatmulParams,
+        params::ProductParams,
         pipelines::{Bindings, Kernel},
         stored::Stored,
         tuning::FEW_ROWS,
@@ -138,7 +138,7 @@ impl Ops {
         let values = values.as_ref().filter(|_| makes(q + kv, kv)).unwrap_or(no_values);
         let parts = stage.weights.matrices[&weight].parts.iter().zip(&matmul.parts);
         let bounds = parts.map(|(part, made)| {
-            let params_at = params.add(&MatmulParams {
+            let params_at = params.add(&ProductParams {
                 head_row: (first + part.first_row) as u32,
                 heads: heads.heads,
                 kv_heads: heads.kv_heads,

@@ -9,7 +9,7 @@ use super::{
     super::{
         command::Binding,
         formats::{BLOCK, Format},
-        params::{MatmulParams, NormUnscaledParams},
+        params::{NormUnscaledParams, ProductParams},
         pipelines::{Bindings, Kernel, Mode},
         variants::Arith,
         weights::{Numbers, plain_norm},
@@ -153,7 +153,7 @@ impl Ops {
                 |matmul: &&Matmul| matmul.mode == Mode::Add && stage.gpu.tuning.norms_in_products > 0;
             if let Some(matmul) = matmuls.get(&before).filter(does_norm) {
                 for (part, made) in stage.weights.matrices[&before].parts.iter().zip(&matmul.parts) {
-                    let given = MatmulParams { eps, per_number, ..made.given };
+                    let given = ProductParams { eps, per_number, ..made.given };
                     let slot = params.add(&given);
                     let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
                     let storage = [

@@ -4,7 +4,7 @@ use super::{
     super::{
         device::Gpu,
         harness::{Random, bind, numbers, run, storage, store},
-        params::AttendParams,
+        params::AttentionParams,
         pipelines::{Kernel, Pipelines},
         stored::{Stored, kv_words},
         variants::Arith,
@@ -103,7 +103,7 @@ impl Case {
         let stride = head_stride(self.dim);
         let Stored { keys, values } = self.stored;
         let most_chunks = lens.iter().max().unwrap().div_ceil(CHUNK);
-        let params = AttendParams {
+        let params = AttentionParams {
             heads: self.heads as u32,
             group: (self.heads / self.kv_heads) as u32,
             head_dim: self.dim as u32,
@@ -144,7 +144,7 @@ impl Case {
         let kernel = Kernel::Attend { split, shared, stored: self.stored, arith: Arith::Float };
         let mut steps = Vec::new();
         for first in (0..rows).step_by(piece_rows) {
-            let params = AttendParams { first_row: first as u32, ..params };
+            let params = AttentionParams { first_row: first as u32, ..params };
             let rows = piece_rows.min(rows - first) as u32;
             let buffers = [&row_data, &list, &q, &keys, &values, &sinks, to].map(|b| &b.buffer);
             let attend = bind(gpu, pipelines, kernel, &params, &buffers)?;

@@ -4,7 +4,7 @@ use super::{
     super::{
         device::Gpu,
         harness::{How, Matrix, Random, bind, blocks, numbers, plain, run, storage},
-        params::{MatmulParams, RopeParams},
+        params::{ProductParams, RopeStoreParams},
         pipelines::{Bindings, Kernel, Pipelines},
         stored::{Stored, kv_words},
         variants::{Arith, Variants},
@@ -70,7 +70,7 @@ impl Case {
             let others =
                 [&biases, input, &q, &row_data, &turns, &keys, &values].map(|scratch| &scratch.buffer);
             let buffers = [&[high, low, scales][..], &others].concat();
-            let params = MatmulParams {
+            let params = ProductParams {
                 rows: ROWS as u32,
                 blocks: weights.blocks as u32,
                 x_stride: weights.blocks as u32,
@@ -84,7 +84,7 @@ impl Case {
                 cells: rope.cells,
                 key_words: rope.key_words,
                 value_words: rope.value_words,
-                ..MatmulParams::default()
+                ..ProductParams::default()
             };
             let bound = bind(gpu, pipelines, Bindings::STORE_ROWS, &params, &buffers)?;
             let (format, lanes, columns) = (weights.format, gpu.tuning.lanes(weights.blocks), columns as u32);
@@ -106,11 +106,11 @@ impl Case {
     }
 
     /// Not all pairs turn, and behind a row's rotations stands its factor, if it has one.
-    fn rope(&self) -> RopeParams {
+    fn rope(&self) -> RopeStoreParams {
         let turned = 8 + self.columns as u32 % 4;
         let [key_words, value_words] =
             [self.stored.keys, self.stored.values].map(|ty| kv_words(ty, HEAD) as u32);
-        RopeParams {
+        RopeStoreParams {
             heads: HEADS as u32,
             kv_heads: KV_HEADS as u32,
             head_dim: HEAD as u32,
@@ -122,7 +122,7 @@ impl Case {
             cells: CELLS as u32,
             key_words,
             value_words,
-            ..RopeParams::default()
+            ..RopeStoreParams::default()
         }
     }
 }

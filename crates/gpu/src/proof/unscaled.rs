@@ -6,7 +6,7 @@ use super::{
         device::Gpu,
         formats::BLOCK,
         harness::{Dispatch, How, Matrix, Random, Scratch, bind, blocks, numbers, plain, run},
-        params::{MatmulParams, NormUnscaledParams},
+        params::{NormUnscaledParams, ProductParams},
         pipelines::{Bindings, Kernel, Mode, Pipelines},
         tuning::FEW_ROWS,
         tuning::TILE_ROWS,
@@ -141,14 +141,14 @@ impl Case {
         [bias, x, rows, weight, h]: [&Scratch; 5],
     ) -> Result<Dispatch> {
         let &Case { dim, columns, arith, .. } = self;
-        let params = MatmulParams {
+        let params = ProductParams {
             rows: dim as u32,
             blocks: before.blocks as u32,
             x_stride: before.blocks as u32,
             y_stride: dim as u32,
             eps: EPS,
             per_number: 1.0 / dim as f32,
-            ..MatmulParams::default()
+            ..ProductParams::default()
         };
         let [high, low, scales] = before.streams.each_ref();
         let buffers = [high, low, scales, bias, x, rows, weight, h].map(|scratch| &scratch.buffer);

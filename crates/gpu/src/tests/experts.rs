@@ -4,7 +4,7 @@ use super::{
     super::{
         formats::BLOCK,
         harness::{How, Matrix, Random, bind, blocks, numbers, plain, run, storage},
-        params::{ChooseParams, MatmulParams, SortParams, SumParams},
+        params::{ChooseParams, ExpertsSortParams, ExpertsSumParams, ProductParams},
         pipelines::{Bindings, Kernel, Mode, Pipelines},
         tuning::Tuning,
         variants::{Arith, Variants},
@@ -209,7 +209,7 @@ fn check_products(gpu: &super::Gpu, arith: Arith) {
                 .chunks(used)
                 .flat_map(|row| row.iter().map(|&e| e as f32).chain([0.5, 0.5]).collect::<Vec<_>>())
                 .collect();
-            let params = MatmulParams {
+            let params = ProductParams {
                 rows: each as u32,
                 blocks: whole.blocks as u32,
                 x_stride: whole.blocks as u32,
@@ -220,9 +220,9 @@ fn check_products(gpu: &super::Gpu, arith: Arith) {
                 chosen_stride: 2 * used as u32,
                 experts: experts as u32,
                 pairs_at: 1 + 3 * most_tiles as u32,
-                ..MatmulParams::default()
+                ..ProductParams::default()
             };
-            let sort = SortParams {
+            let sort = ExpertsSortParams {
                 experts: experts as u32,
                 used: used as u32,
                 chosen_stride: 2 * used as u32,
@@ -280,7 +280,7 @@ fn results_are_summed_by_their_weights() {
     let chosen = random.floats(rows * 2 * used);
     let before = random.floats(rows * dst_stride);
     for adds in [false, true] {
-        let params = SumParams {
+        let params = ExpertsSumParams {
             width: width as u32,
             used: used as u32,
             result_stride: stride as u32,

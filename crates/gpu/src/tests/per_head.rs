@@ -4,7 +4,7 @@ use super::{
     super::{
         formats::BLOCK,
         harness::{How, Matrix, Random, bind, blocks, numbers, plain, run},
-        params::{MatmulParams, TakeParams},
+        params::{ProductParams, TakeParams},
         pipelines::{Bindings, Kernel, Pipelines},
         tuning::TILE_ROWS,
         tuning::Tuning,
@@ -79,7 +79,7 @@ fn check_products(gpu: &Gpu, arith: Arith) {
         let (stride, y_every) = (heads * every + BLOCK, each + 9);
         let y_stride = heads * y_every + 5;
         let units = |numbers: usize| (numbers / BLOCK) as u32;
-        let params = MatmulParams {
+        let params = ProductParams {
             rows: each as u32,
             blocks: whole.blocks as u32,
             x_stride: units(stride),
@@ -88,7 +88,7 @@ fn check_products(gpu: &Gpu, arith: Arith) {
             y_stride: y_stride as u32,
             y_first: 4,
             y_every: y_every as u32,
-            ..MatmulParams::default()
+            ..ProductParams::default()
         };
         for rows in [1, 3, 8, 33usize] {
             let x: Vec<f32> = random.floats(rows * stride).iter().map(|x| x / 8.0).collect();

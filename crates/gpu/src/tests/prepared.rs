@@ -7,7 +7,7 @@ use super::{
         device::Gpu,
         formats::{BLOCK, Format},
         harness::{How, Matrix, Random, Scratch, bind, blocks, numbers, plain, run, scratch, storage},
-        params::{AttendParams, MatmulParams, NormParams, PrepareParams},
+        params::{AttentionParams, NormParams, PrepareParams, ProductParams},
         pipelines::{Curve, Kernel, Mode, Pipelines},
         stored::Stored,
         tuning::Tuning,
@@ -116,7 +116,7 @@ fn attention_prepares_rows_as_by_itself() {
             let list = storage(&gpu, bytemuck::cast_slice(&list)).unwrap();
             // One view, two rows.
             let row_data = storage(&gpu, bytemuck::cast_slice(&[0u32, 0, CELLS as u32, 0, 17])).unwrap();
-            let params = AttendParams {
+            let params = AttentionParams {
                 heads: heads as u32,
                 group: (heads / kv_heads) as u32,
                 head_dim: dim as u32,
@@ -192,14 +192,14 @@ fn gates_prepare_rows_as_by_themselves() {
                 let ready = matrix.prepare(&gpu, &pipelines, &floats, &x, &how).unwrap();
                 run(&gpu, &mut pipelines, &[ready], &x.buffer, 1).unwrap();
                 let curve = Curve::Silu;
-                let params = MatmulParams {
+                let params = ProductParams {
                     rows: 2 * outputs as u32,
                     blocks: matrix.blocks as u32,
                     x_stride: matrix.blocks as u32,
                     y_stride: outputs as u32,
                     y_first: 0,
                     has_bias: 0,
-                    ..MatmulParams::default()
+                    ..ProductParams::default()
                 };
                 let (format, lanes) = (matrix.format, tuning.lanes(matrix.blocks));
                 let columns = columns as u32;

@@ -4,9 +4,8 @@ use super::{
     super::{
         formats::BLOCK,
         harness::{Random, bind, numbers, run, storage},
-        params::{NormParams, RopeParams},
+        params::{NormParams, RopeStoreParams, ShiftParams},
         pipelines::{Kernel, Pipelines},
-        shift::ShiftParams,
         stored::{Stored, kv_words},
         variants::Arith,
         work::head_stride,
@@ -163,7 +162,7 @@ fn queries_and_keys_are_normed_and_turned_and_stored_in_their_cells() {
             let qkv = random.floats(ROWS * row_len);
             let norms = [random.floats(dim), random.floats(dim)];
             let cells = [5u32, 0, 3];
-            let params = RopeParams {
+            let params = RopeStoreParams {
                 heads: heads as u32,
                 kv_heads: kv_heads as u32,
                 head_dim: dim as u32,
@@ -275,7 +274,7 @@ fn heads_of_every_kind_are_made_together_or_apart() {
         .flat_map(|row| [&turn.turns[row * turned..][..turned], &[[factors[row], 0.0]]].concat())
         .collect();
     for (flags, grows) in [(1 | 2 | 4 | 8, false), (1 | 2 | 16, true), (1 | 4 | 16, true), (0, true)] {
-        let params = RopeParams {
+        let params = RopeStoreParams {
             heads: heads as u32,
             kv_heads: kv_heads as u32,
             head_dim: dim as u32,
@@ -291,7 +290,7 @@ fn heads_of_every_kind_are_made_together_or_apart() {
             flags,
             q_eps: eps,
             k_eps: eps,
-            ..RopeParams::default()
+            ..RopeStoreParams::default()
         };
         let mut made = |pieces: &[(usize, usize)]| -> Vec<Vec<f32>> {
             let row_data = storage(&gpu, bytemuck::cast_slice(&[2u32, 1])).unwrap();
@@ -303,8 +302,11 @@ fn heads_of_every_kind_are_made_together_or_apart() {
             let steps: Vec<_> = pieces
                 .iter()
                 .map(|&(first, count)| {
-                    let params =
-                        RopeParams { first_head: first as u32, in_first: (first * dim) as u32, ..params };
+                    let params = RopeStoreParams {
+                        first_head: first as u32,
+                        in_first: (first * dim) as u32,
+                        ..params
+                    };
                     let buffers = [&row_data, &turns, &input, &q_norm, &k_norm, &q, &keys, &values];
                     let buffers = buffers.map(|b| &b.buffer);
                     let bound = bind(&gpu, &pipelines, Kernel::RopeStore(stored), &params, &buffers).unwrap();
