@@ -8,7 +8,7 @@ use std::{
 use crate::common;
 use common::{
     all_logits, bits, context,
-    gpu::{self, in_turn, on},
+    gpu::{self, chosen_in_turn, on},
     in_floats::{floats, relative_error},
     retyped, same_in_batches, tokens,
 };
@@ -127,7 +127,7 @@ fn every_format_gives_its_logits_and_the_cpus_drafts() {
         let want = floats(&all_logits(&mut whole, &text));
         let mut on_cpu = context(model, |c| c.planes = Some(Planes::All));
         on_cpu.decode(&draft).unwrap();
-        for variant in in_turn(i + 1, &["plain", "dot4"]) {
+        for variant in chosen_in_turn(i + 1, &[&["plain"], &["dot4"]]) {
             let mut apart = with_low_planes_in_ram(&device, case, (variant, Streaming::Never));
             let got = floats(&all_logits(&mut apart, &text));
             apart.remove(0);
@@ -163,7 +163,7 @@ fn every_format_gives_a_row_the_same_bits_in_any_batch() {
         // Pieces of nine and one by itself: each number of rows has kernels of its own.
         let text = tokens(19, 4, model.n_vocab());
         let mut plain = None;
-        for &(variant, streaming) in in_turn(i, &ways).iter().copied().flatten() {
+        for (variant, streaming) in chosen_in_turn(i, &ways) {
             let mut context = with_low_planes_in_ram(&device, case, (variant, streaming));
             assert_eq!(context.describe().contains("passes of 9 rows"), streaming == Streaming::From(9));
             let want = all_logits(&mut context, &text);

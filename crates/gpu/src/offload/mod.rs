@@ -37,8 +37,8 @@ const LOAD_PRODUCTS: usize = 8 << 20;
 /// A tile of the kernel.
 const TILE: [u32; 2] = [64, 32];
 
-/// Of a uniform with the parameters; and how far apart two of them are.
-const PARAMS_BYTES: u64 = 48;
+/// Of a uniform with the parameters, which are whole words of 16 bytes; and how far apart two of them are.
+const PARAMS_BYTES: u64 = size_of::<PackedParams>().next_multiple_of(16) as u64;
 const PARAMS_STRIDE: u64 = 256;
 
 /// Scales of activations between which nothing that a product goes through is too small or too large for a device that

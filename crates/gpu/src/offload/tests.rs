@@ -11,7 +11,7 @@ use crate::{
     harness::{self, Random},
     pipelines::Final,
     quant::GgmlType,
-    tests::{gpu, in_turn},
+    tests::{chosen_in_turn, gpu},
 };
 
 const TYPES: [GgmlType; 17] = [
@@ -44,7 +44,7 @@ fn of_every_form(random: &mut Random, isas: &[&[Isa]]) -> Vec<Packed> {
         let planes = [Planes::Cheap, Planes::All, Planes::Never].map(Lies::All);
         for lies in planes.into_iter().chain(lows) {
             turn += 1;
-            for &isa in in_turn(turn, isas).iter().copied().flatten() {
+            for isa in chosen_in_turn(turn, isas) {
                 let packed = matrix(random, ty, (150, 512), lies, isa);
                 let form = Form::of(&packed).expect("all of these are read");
                 if !forms.contains(&form) {

@@ -12,7 +12,7 @@ use super::{
         tuning::Tuning,
         variants::{Arith, Variants},
     },
-    U, bits, gpu, gpu_with, in_turn,
+    U, bits, chosen_in_turn, gpu, gpu_with,
 };
 use crate::quant::{GgmlType, dequantize};
 
@@ -102,7 +102,7 @@ fn check_products(gpu: &Gpu, few: &[&[usize]]) {
                 );
             }
             // The same bits in each regime, for any number of columns.
-            for &columns in in_turn(i * ks.len() + j, few).iter().copied().flatten() {
+            for columns in chosen_in_turn(i * ks.len() + j, few) {
                 let how = plain(columns, columns > 8);
                 let got = weights.product(gpu, &mut pipelines, &x[..columns * k], &how).unwrap();
                 assert!(bits(&got) == bits(&all[..columns * ROWS]), "{ty} k {k}, {columns} columns");
@@ -322,7 +322,7 @@ fn check_rounded_products(gpu: &Gpu, few: &[&[usize]]) {
             let off = (f64::from(got) - want).abs();
             assert!(off <= limit * size, "{ty}, column {}, row {}: {got}, {want}", i / ROWS, i % ROWS);
         }
-        for &columns in in_turn(i, few).iter().copied().flatten() {
+        for columns in chosen_in_turn(i, few) {
             let got = weights.product(gpu, &mut pipelines, &x[..columns * k], &how(columns)).unwrap();
             assert!(bits(&got) == bits(&all[..columns * ROWS]), "{ty}, {columns} columns");
         }

@@ -45,10 +45,10 @@ pub fn adapter(test: &str) -> Option<Found> {
 
 /// One of several choices for the `i`-th case, or all of them where `SPEC_RUN_EVERY_SHADER` asks for it, as `.ci/full` does. It is
 /// for kernels of the same texts with other constants: a driver that is a program takes half a second to compile each.
-pub fn in_turn<T>(i: usize, choices: &[T]) -> &[T] {
+pub fn chosen_in_turn<T: Copy>(i: usize, choices: &[&[T]]) -> Vec<T> {
     match std::env::var_os("SPEC_RUN_EVERY_SHADER") {
-        Some(_) => choices,
-        None => std::slice::from_ref(&choices[i % choices.len()]),
+        Some(_) => choices.concat(),
+        None => choices[i % choices.len()].to_vec(),
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
         tuning::Tuning,
         variants::Arith,
     },
-    TUNINGS, bits, gpu, in_turn,
+    TUNINGS, bits, chosen_in_turn, gpu,
 };
 use crate::{kv_type::KvType, quant::GgmlType};
 
@@ -182,7 +182,7 @@ fn gates_prepare_rows_as_by_themselves() {
             let bytes = blocks(&mut random, ty, 2 * outputs * k / ty.block_len());
             let matrix = Matrix::new(&gpu, ty, &bytes, 2 * outputs, k).unwrap();
             let none = numbers(&gpu, &[0.0]).unwrap();
-            for &columns in in_turn(way + way / 2 + i, &numbers_of_columns).iter().copied().flatten() {
+            for columns in chosen_in_turn(way + way / 2 + i, &numbers_of_columns) {
                 let how = How { arith, ..plain(columns, false) };
                 let x: Vec<f32> = random.floats(columns * k).iter().map(|x| x / 8.0).collect();
                 let (floats, x) = (
