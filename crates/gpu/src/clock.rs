@@ -167,14 +167,13 @@ mod tests {
         assert_eq!((&runs_of[0][..2], &runs_of[1][..2]), (&[1, 5][..], &[1, 1][..]));
     }
 
-    /// Eight times the work takes longer, by either clock, and a card needs more of it to notice. Of a bound that a loaded
-    /// machine keeps.
+    /// Work is far more than what a dispatch costs by itself, and a card needs more of it. Of a bound that a loaded machine keeps.
     #[test]
     fn more_work_takes_longer_by_either_clock() {
         let Some(gpu) = gpu("more_work_takes_longer_by_either_clock") else { return };
         let mut pipelines = Pipelines::new(&gpu);
         let is_card = gpu.info.device_type != wgpu::DeviceType::Cpu;
-        let steps = [64, if is_card { 64 << 10 } else { 8 * 64 }].map(|rows| {
+        let steps = [64, if is_card { 64 << 10 } else { 64 << 6 }].map(|rows| {
             let matrix = Matrix::empty(&gpu, crate::formats::Format::Q4_0, rows, 32).unwrap();
             let x = matrix.input(&gpu, &Random::new(1).floats(32 * 32), 1).unwrap();
             let (y, none) = (scratch(&gpu, 4 * rows as u64).unwrap(), numbers(&gpu, &[0.0]).unwrap());
