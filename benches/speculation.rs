@@ -70,10 +70,10 @@ fn main() -> ExitCode {
             drafted += number(report, "drafted");
             accepted += number(report, "accepted");
             made += number(&spec, "generated");
-            let said = |key: &str| report[key].as_f64();
+            let reported = |key: &str| report[key].as_f64();
             let ratio = after.zip(before).map(|(after, before)| after / before);
-            let [predicted, measured] = ["predicted_speedup", "measured_speedup"].map(said);
-            let (a_round, stood) = (said("tokens_per_round"), said("acceptance"));
+            let [predicted, measured] = ["predicted_speedup", "measured_speedup"].map(reported);
+            let (a_round, stood) = (reported("tokens_per_round"), reported("acceptance"));
             let values = [before, after, ratio, predicted, measured, a_round, stood];
             cells.iter_mut().zip(values).for_each(|(cell, value)| cell.extend(value));
         }

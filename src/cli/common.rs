@@ -318,8 +318,8 @@ pub fn open_context(
     let context = Context::open_with(model.clone(), config, &watch)?;
     watch.bar.finish_and_clear();
     if config.placement.off_gpu.is_some() && !context.placement().uses(Place::Vram) {
-        static SAID: Once = Once::new();
-        SAID.call_once(|| {
+        static NOTED: Once = Once::new();
+        NOTED.call_once(|| {
             detail!(
                 "--cpu-moe, --n-cpu-moe and -ot change nothing: all of the model is in main memory anyway"
             );

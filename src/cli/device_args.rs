@@ -219,9 +219,9 @@ impl DeviceArgs {
             Device::Auto => "no hardware GPU was found",
             Device::Cpu => "--device asks for none",
         };
-        static SAID: Once = Once::new();
+        static WARNED: Once = Once::new();
         let given = if layers == u32::MAX { "all".into() } else { layers.to_string() };
-        SAID.call_once(|| warning!("-ngl {given}: {why}, so everything runs on the CPU"));
+        WARNED.call_once(|| warning!("-ngl {given}: {why}, so everything runs on the CPU"));
         None
     }
 
@@ -236,8 +236,8 @@ impl DeviceArgs {
             ))),
             Device::Several(_) => Ok(Some(shares.clone()).filter(|shares| shares.iter().any(|&s| s > 0.0))),
             _ => {
-                static SAID: Once = Once::new();
-                SAID.call_once(|| {
+                static WARNED: Once = Once::new();
+                WARNED.call_once(|| {
                     warning!("-ts changes nothing: one GPU is used; --device 0,1 names several")
                 });
                 Ok(None)

@@ -159,11 +159,11 @@ fn usage_error(error: clap::Error) -> Error {
         error.exit();
     }
     let message = error.to_string();
-    let said = message.split("\n\n").take_while(|part| {
+    let kept = message.split("\n\n").take_while(|part| {
         let part = part.trim_start();
         !part.starts_with("Usage:") && !part.starts_with("For more information")
     });
-    let parts: Vec<String> = said.map(|part| part.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let parts: Vec<String> = kept.map(|part| part.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     let line = parts.join("; ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
     Error::Usage(format!("{line}; --help shows what there is"))
@@ -208,7 +208,7 @@ fn serve_args(own: &[String]) -> Result<serve::ServeArgs> {
     let given = std::env::args_os().skip(1).skip_while(|word| word != "serve").skip(1);
     let words = std::iter::once("serve".into()).chain(own.iter().map(OsString::from)).chain(given);
     match parse(&translate(words)?.words)?.command {
-        Some(Command::Serve(said)) => Ok(said.args),
+        Some(Command::Serve(command)) => Ok(command.args),
         _ => Err(Error::Usage("these are not the flags of `serve`".into())),
     }
 }
@@ -251,7 +251,7 @@ pub fn run() -> Result<()> {
     let mut lines = lines(words)?.into_iter().map(|words| parse(&words)).collect::<Result<Vec<_>>>()?;
     let cli = lines.remove(0);
     let more = lines.into_iter().filter_map(|line| match line.command {
-        Some(Command::Bench(said)) => Some(said.args),
+        Some(Command::Bench(command)) => Some(command.args),
         _ => None,
     });
     // Each command sets how much is said before it says anything.
@@ -261,22 +261,22 @@ pub fn run() -> Result<()> {
     };
     match cli.command {
         None => cli.run.run(told, run::run),
-        Some(Command::Chat(said)) => said.run(told, chat::run),
-        Some(Command::Perplexity(said)) => said.run(told, perplexity::run),
-        Some(Command::Merge(said)) => said.run(told, merge::run),
-        Some(Command::Search(said)) => said.run(told, search::run),
-        Some(Command::Plot(said)) => said.run(told, plot::run),
-        Some(Command::Bench(said)) => said.run(told, |args| bench::run(args, more.collect())),
-        Some(Command::Inspect(said)) => said.run(told, inspect::run),
-        Some(Command::Embed(said)) => said.run(told, embed::run),
-        Some(Command::Tokenize(said)) => said.run(told, tokenize::run),
+        Some(Command::Chat(command)) => command.run(told, chat::run),
+        Some(Command::Perplexity(command)) => command.run(told, perplexity::run),
+        Some(Command::Merge(command)) => command.run(told, merge::run),
+        Some(Command::Search(command)) => command.run(told, search::run),
+        Some(Command::Plot(command)) => command.run(told, plot::run),
+        Some(Command::Bench(command)) => command.run(told, |args| bench::run(args, more.collect())),
+        Some(Command::Inspect(command)) => command.run(told, inspect::run),
+        Some(Command::Embed(command)) => command.run(told, embed::run),
+        Some(Command::Tokenize(command)) => command.run(told, tokenize::run),
         #[cfg(feature = "server")]
-        Some(Command::Serve(said)) => said.run(told, serve::run),
-        Some(Command::Devices(said)) => said.run(told, devices::run),
-        Some(Command::Imatrix(said)) => said.run(told, imatrix::run),
+        Some(Command::Serve(command)) => command.run(told, serve::run),
+        Some(Command::Devices(command)) => command.run(told, devices::run),
+        Some(Command::Imatrix(command)) => command.run(told, imatrix::run),
         #[cfg(feature = "fit")]
-        Some(Command::Fit(said)) => said.run(told, fit::run),
-        Some(Command::Quantize(said)) => said.run(told, quantize::run),
+        Some(Command::Fit(command)) => command.run(told, fit::run),
+        Some(Command::Quantize(command)) => command.run(told, quantize::run),
         Some(Command::Synth(SynthCommand { args, verbosity })) => {
             WithVerbosity { args, verbosity: verbosity.into() }.run(told, synth::run)
         }

@@ -45,8 +45,8 @@ fn parse_patterns(text: &str) -> Result<Patterns, String> {
         }
         RegexBuilder::new(pattern).size_limit(MOST_PATTERN).build().map_err(|e| {
             // What is wrong stands in the last of several lines.
-            let said = e.to_string();
-            let last = said.lines().last().unwrap_or_default();
+            let message = e.to_string();
+            let last = message.lines().last().unwrap_or_default();
             format!("`{pattern}`: {}", last.strip_prefix("error: ").unwrap_or(last))
         })
     };
@@ -88,8 +88,8 @@ impl OffGpuArgs {
             }
         }
         // Several contexts of a run are opened with the same flags.
-        static SAID: Once = Once::new();
-        SAID.call_once(|| notes.iter().for_each(|note| detail!("{note}")));
+        static NOTED: Once = Once::new();
+        NOTED.call_once(|| notes.iter().for_each(|note| detail!("{note}")));
         Ok(units.iter().any(|(unit, _)| off.holds(*unit)).then_some(off))
     }
 }

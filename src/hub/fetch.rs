@@ -71,13 +71,13 @@ pub fn fetch(client: &Client, wanted: &Wanted, progress: &dyn Progress) -> Resul
 fn lock(wanted: &Wanted, progress: &dyn Progress) -> Result<File> {
     let file = OpenOptions::new().create(true).append(true).open(wanted.lock);
     let file = file.map_err(|e| Error::io(wanted.lock, e))?;
-    let mut said = false;
+    let mut warned = false;
     loop {
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => {
-                if !said {
+                if !warned {
                     progress.warn(&format!("{}: another process is downloading it; waiting", wanted.name));
-                    said = true;
+                    warned = true;
                 }
                 progress.check()?;
                 thread::sleep(Duration::from_millis(100));

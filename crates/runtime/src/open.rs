@@ -264,8 +264,8 @@ pub fn open(
     let kernels = |found: &AnyGpu| kernels(config, &**found, loading);
     let (found, note) = match config.device {
         Device::Auto => {
-            let (found, said) = first_right(candidates, kernels, |found| found.describe())?;
-            (found.into_iter().collect(), note.or(said))
+            let (found, fallback) = first_right(candidates, kernels, |found| found.describe())?;
+            (found.into_iter().collect(), note.or(fallback))
         }
         _ => (all_right(candidates, kernels)?, note),
     };
@@ -395,8 +395,8 @@ fn first_right<T>(
         match &kernels.refusal {
             Some(refusal) => _ = refused.get_or_insert(refusal.clone()),
             None => {
-                let said = refused.map(|refusal| format!("{refusal}; {} is used instead", describe(&gpu)));
-                return Ok((Some(Right { gpu, kernels }), said));
+                let note = refused.map(|refusal| format!("{refusal}; {} is used instead", describe(&gpu)));
+                return Ok((Some(Right { gpu, kernels }), note));
             }
         }
     }

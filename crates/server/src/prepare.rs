@@ -239,11 +239,11 @@ impl Preparer {
         let syntax = Syntax::of(text);
         let tokens = prompt_tokens(&prompt.text, &self.tokenizer);
         let opening = Opening { syntax, may_think: conversation.thinking, thinking: prompt.thinking };
-        let said = match &settings.constraint {
+        let schema = match &settings.constraint {
             Some(Constraint::Schema(schema)) => Some(schema),
             Some(Constraint::Grammar(_) | Constraint::Pattern(_)) | None => None,
         };
-        let calls = Pattern::calls(opening, &conversation.tools, tool_choice, *parallel_calls, said);
+        let calls = Pattern::calls(opening, &conversation.tools, tool_choice, *parallel_calls, schema);
         if calls.is_none() && matches!(tool_choice, ToolChoice::Required | ToolChoice::Named(_)) {
             let message = "a call cannot be required behind the beginning of an answer: the chat template has no syntax for \
                            calls, and an answer with a call has another form; end `messages` with another role";

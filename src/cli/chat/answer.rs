@@ -49,17 +49,17 @@ impl Talk {
         let mut decoder = StreamDecoder::new(&tokenizer);
         let stopped = stop_flag()?;
         stopped.store(false, Ordering::Relaxed);
-        // What has been said of the answer, and what became of it each time that the context was full.
-        let mut said: Vec<u32> = Vec::new();
+        // The tokens of the answer so far, and how each part of it ended: a full context begins a new part.
+        let mut answered: Vec<u32> = Vec::new();
         let mut parts: Vec<Ended> = Vec::new();
         let left_out = given.messages;
         let cut = loop {
             let request = Request {
-                max_tokens: self.max_tokens.map(|most| most - said.len()),
-                ..Request::new(&[&given.tokens[..], &said].concat())
+                max_tokens: self.max_tokens.map(|most| most - answered.len()),
+                ..Request::new(&[&given.tokens[..], &answered].concat())
             };
             let job = Job { sampler: self.sampler.clone(), ..Job::new(request) };
-            let bound = self.rule.bound(given.tokens.len(), &said);
+            let bound = self.rule.bound(given.tokens.len(), &answered);
             let mut session = self.opened.engine.session_with_rule(job, bound)?;
             if given.turns > self.left_out && parts.is_empty() {
                 note!("{}", turns::told(self.room, given.messages, &self.messages, ""));
@@ -88,7 +88,7 @@ impl Talk {
             }
             let ended = session.finish()?;
             let stop = ended.generation.stop;
-            said.extend_from_slice(&ended.generation.tokens);
+            answered.extend_from_slice(&ended.generation.tokens);
             parts.push(ended);
             match stop {
                 _ if shown.is_stopped || stopped.load(Ordering::Relaxed) => break None,
@@ -96,7 +96,7 @@ impl Talk {
                 Stop::EndOfText | Stop::Interrupted => break None,
                 Stop::ContextFull => {}
             }
-            match self.shortened(&given, &said) {
+            match self.shortened(&given, &answered) {
                 Some(shorter) => given = shorter,
                 None => break Some(Cut::ByContext),
             }
@@ -125,25 +125,25 @@ impl Talk {
     }
 
     /// The conversation without at least so many turns, and without more where there would be no room for the rest of an answer
-    /// of which so much is `said`.
-    fn given(&self, least: usize, said: &[u32]) -> Result<Given> {
-        let room = Room::new(self.room, self.max_tokens.map(|most| most - said.len()));
+    /// of which `answered` is there already.
+    fn given(&self, least: usize, answered: &[u32]) -> Result<Given> {
+        let room = Room::new(self.room, self.max_tokens.map(|most| most - answered.len()));
         let most = if self.may_leave_out { turns::most_left_out(&self.messages) } else { 0 };
         turns::choose(least, most, room, |turns| {
             let (left, messages) = turns::without(&self.messages, turns);
             let conversation = Conversation { thinking: self.thinking, ..Conversation::new(left) };
             let prompt = chat_template::render(self.template.clone(), conversation)?;
             let tokens = prompt_tokens(&prompt.text, self.opened.engine.tokenizer());
-            let all = tokens.len() + said.len();
+            let all = tokens.len() + answered.len();
             Ok((all, Given { turns, messages, text: prompt.text, tokens, thinking: prompt.thinking }))
         })
     }
 
     /// The same where an answer has filled the context: `None` if nothing more can be left out, or that is not enough.
-    fn shortened(&self, given: &Given, said: &[u32]) -> Option<Given> {
+    fn shortened(&self, given: &Given, answered: &[u32]) -> Option<Given> {
         // A template that fails on what is left is no reason to lose what is there of an answer.
-        let shorter = self.given(given.turns + 1, said).ok()?;
-        let is_shorter = shorter.turns > given.turns && shorter.tokens.len() + said.len() < self.room;
+        let shorter = self.given(given.turns + 1, answered).ok()?;
+        let is_shorter = shorter.turns > given.turns && shorter.tokens.len() + answered.len() < self.room;
         is_shorter.then_some(shorter)
     }
 }

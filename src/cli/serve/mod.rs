@@ -305,8 +305,8 @@ mod tests {
         let all = [on, ("AIP_HTTP_PORT", "80"), ("AIP_HEALTH_ROUTE", "/h"), ("AIP_PREDICT_ROUTE", "/p")];
         assert_eq!(read(&all).unwrap(), Some((given("/p", Some("/h")), Some(80))));
         for wrong in [("AIP_HTTP_PORT", "x"), ("AIP_HEALTH_ROUTE", "h")] {
-            let said = read(&[on, wrong]).unwrap_err().to_string();
-            assert!(said.contains(wrong.0) && said.contains(wrong.1), "{said}");
+            let message = read(&[on, wrong]).unwrap_err().to_string();
+            assert!(message.contains(wrong.0) && message.contains(wrong.1), "{message}");
         }
     }
 }

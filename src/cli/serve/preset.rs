@@ -171,8 +171,8 @@ mod tests {
         for (text, at) in
             [("c = 1", "line 1"), ("[*]\nc 1", "line 2"), ("[a\n", "line 1"), ("[a]\n= 3", "line 2")]
         {
-            let said = parse("f.ini", text).unwrap_err().to_string();
-            assert!(said.starts_with(&format!("f.ini, {at}: ")), "{said}");
+            let message = parse("f.ini", text).unwrap_err().to_string();
+            assert!(message.starts_with(&format!("f.ini, {at}: ")), "{message}");
         }
     }
 

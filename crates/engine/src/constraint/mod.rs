@@ -31,7 +31,7 @@ use crate::{Error, Result, Tokenizer, quoted, sampler::Rule, words::count};
 /// A grammar's text may not be longer.
 pub const LONGEST: usize = 1 << 20;
 /// Characters of what is said about it.
-const MOST_SAID: usize = 400;
+const MOST_MESSAGE: usize = 400;
 /// In what llguidance says where a text has come to the most readings.
 const TOO_MANY_READINGS: &str = "items; max is";
 
@@ -147,7 +147,7 @@ impl Vocabulary {
         // A grammar that allows nothing says so now, and so does one that is too much already where a text begins.
         let mut first = start.deep_clone();
         let nothing = "no text of this vocabulary keeps to it";
-        first.compute_mask_or_eos().map_err(|error| refused(said(&error, nothing)))?;
+        first.compute_mask_or_eos().map_err(|error| refused(message(&error, nothing)))?;
         Ok(Constraint {
             at: start.deep_clone(),
             start,
@@ -198,7 +198,7 @@ fn refused(what: &str, why: impl ToString) -> Error {
     let why = why.to_string();
     // llguidance catches its own panics, and says what they said.
     let why = if why.contains("panic: ") { "llguidance failed on it".into() } else { one_line(&why) };
-    Error::Input(format!("{what}: {}", quoted::one_line(&why, MOST_SAID)))
+    Error::Input(format!("{what}: {}", quoted::one_line(&why, MOST_MESSAGE)))
 }
 
 /// What llguidance says, in a line: without the dump behind it, and without the lines that it quotes.
@@ -212,7 +212,7 @@ fn one_line(why: &str) -> String {
 }
 
 /// What llguidance says of an error, or `nothing` where it only means that nothing may follow.
-fn said(error: &impl ToString, nothing: &str) -> String {
+fn message(error: &impl ToString, nothing: &str) -> String {
     let why = error.to_string();
     if why.to_lowercase().contains("error: ") { one_line(&why) } else { nothing.into() }
 }
@@ -267,7 +267,7 @@ impl Constraint {
     /// Keeps what is said of an error behind the text so far.
     fn fails(&mut self, error: &impl ToString) {
         let About { what, most_readings } = self.about;
-        let why = match said(error, "no token of this vocabulary may follow") {
+        let why = match message(error, "no token of this vocabulary may follow") {
             why if why.contains(TOO_MANY_READINGS) => {
                 format!(
                     "it may be read in more than {most_readings} ways at once; write it so that a text has fewer readings"

@@ -296,12 +296,15 @@ fn a_text_that_may_be_read_in_too_many_ways_ends() {
         constraint.fault().map(str::to_owned)
     };
     assert_eq!(fault(&[a; 20]), None);
-    let said = fault(&[a; 200]).unwrap();
+    let message = fault(&[a; 200]).unwrap();
     assert!(
-        said.starts_with("grammar: it cannot be followed beyond ") && said.lines().count() == 1,
-        "{said}"
+        message.starts_with("grammar: it cannot be followed beyond ") && message.lines().count() == 1,
+        "{message}"
     );
-    assert!(said.contains(" tokens: it may be read in more than 508 ways at once; write it so "), "{said}");
+    assert!(
+        message.contains(" tokens: it may be read in more than 508 ways at once; write it so "),
+        "{message}"
+    );
     assert_eq!(fault(&[a; 20]), None);
     // Many properties are as many ways, and no trouble.
     let properties: Vec<String> = (0..400).map(|i| format!("\"p{i}\": {{\"type\": \"string\"}}")).collect();

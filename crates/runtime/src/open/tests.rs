@@ -22,19 +22,19 @@ fn a_gpu_that_is_wrong_is_an_error_by_name_and_else_the_next_one_is_used() {
         Ok(Chosen { refusal, ..Chosen::default() })
     };
     let first = |names: &[&'static str]| {
-        let (found, said) = first_right(names.to_vec(), kernels, |name| name.to_string()).unwrap();
-        (found.map(|right| right.gpu), said)
+        let (found, note) = first_right(names.to_vec(), kernels, |name| name.to_string()).unwrap();
+        (found.map(|right| right.gpu), note)
     };
     assert_eq!(first(&[]), (None, None));
     assert_eq!(first(&["a", "wrong b"]), (Some("a"), None));
-    let (found, said) = first(&["wrong a", "wrong b", "c", "d"]);
+    let (found, note) = first(&["wrong a", "wrong b", "c", "d"]);
     assert_eq!(
-        (found, said.as_deref()),
+        (found, note.as_deref()),
         (Some("c"), Some("wrong a: its kernels are wrong; c is used instead"))
     );
-    let (found, said) = first(&["wrong a", "wrong b"]);
+    let (found, note) = first(&["wrong a", "wrong b"]);
     assert_eq!(found, None);
-    assert_eq!(said.unwrap(), "all of it runs on the CPU: wrong a: its kernels are wrong");
+    assert_eq!(note.unwrap(), "all of it runs on the CPU: wrong a: its kernels are wrong");
     let error = all_right(vec!["a", "wrong b"], kernels).err().unwrap();
     assert!(matches!(error, Error::Device(what) if what == "wrong b: its kernels are wrong"));
     assert_eq!(all_right(vec!["a", "b"], kernels).unwrap().len(), 2);

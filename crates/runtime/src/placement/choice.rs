@@ -171,21 +171,21 @@ mod tests {
         // Crossings that cost nothing: a draft that stays on the GPU is the better one.
         let free = chosen(&request(), 0.0);
         assert_eq!(free.parts, drafted.parts);
-        let said = free.choice.unwrap();
-        assert!(said.first == First::Drafted && said.drafted.rate > said.whole_layers.rate);
-        assert!(said.to_string().starts_with("what drafts run goes first: "), "{said}");
+        let choice = free.choice.unwrap();
+        assert!(choice.first == First::Drafted && choice.drafted.rate > choice.whole_layers.rate);
+        assert!(choice.to_string().starts_with("what drafts run goes first: "), "{choice}");
         // Crossings that take longer than all reading.
         let dear = chosen(&request(), 1000.0);
         assert_eq!(dear.parts, whole.parts);
-        let said = dear.choice.unwrap();
-        assert!(said.first == First::WholeLayers && said.drafted.rate < said.whole_layers.rate);
-        assert!(said.to_string().contains("rows cross 9 times a token, not 1"), "{said}");
+        let choice = dear.choice.unwrap();
+        assert!(choice.first == First::WholeLayers && choice.drafted.rate < choice.whole_layers.rate);
+        assert!(choice.to_string().contains("rows cross 9 times a token, not 1"), "{choice}");
         // By hand: a token reads 1200 + 50 bytes from the GPU, 1200 + 1 from RAM, and crosses once.
         let token = 1250.0 / 100.0 + 1201.0 / 10.0 + 1000.0;
         let basis = basis([100.0, 10.0, 1.0], 1000.0);
         assert!((whole.predict(&basis).token - token).abs() < 1e-9);
         let best = [whole.rate(&basis), drafted.rate(&basis)].into_iter().fold(0.0, f64::max);
-        assert_eq!(said.whole_layers.rate, best);
+        assert_eq!(choice.whole_layers.rate, best);
     }
 
     /// A draft that is never accepted is not drafted with: then only a token's time counts.
@@ -197,9 +197,9 @@ mod tests {
         };
         let parts = model(8, Some(&halves()));
         let chosen = choose(parts, &request(), budgets(ROOM), || never).unwrap();
-        let said = chosen.choice.unwrap();
-        assert_eq!(said.first, First::WholeLayers);
-        assert!((said.whole_layers.rate * chosen.predict(&never).token - 1.0).abs() < 1e-12, "{said:?}");
+        let choice = chosen.choice.unwrap();
+        assert_eq!(choice.first, First::WholeLayers);
+        assert!((choice.whole_layers.rate * chosen.predict(&never).token - 1.0).abs() < 1e-12, "{choice:?}");
     }
 
     #[test]

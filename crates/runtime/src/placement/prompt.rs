@@ -81,8 +81,8 @@ mod tests {
             ..basis([1e9, 1e9, 1.0], 0.0)
         };
         let of = |basis| {
-            let said = placed.prompt(basis, 50);
-            (said.by_cpu, said.streamed)
+            let forecast = placed.prompt(basis, 50);
+            (forecast.by_cpu, forecast.streamed)
         };
         let (gpu, cpu) = (2.0 * 50.0 * 3000.0 / 1000.0, 2.0 * 50.0 * 3000.0 / 10.0);
         // 600 bytes, and 3 for each of 50 tokens and layer.

@@ -109,7 +109,7 @@ fn stream_of_wanted(app: Arc<App>, mut wanted: Wanted, asked: Asked) -> Response
             Ok(answering) => answering.sends(Vec::new(), pieces).await,
             Err(error) => {
                 // The client may have gone.
-                let _ = pieces.send(said(error_frame(&error, is_messages(&asked.path)))).await;
+                let _ = pieces.send(joined(error_frame(&error, is_messages(&asked.path)))).await;
             }
         }
     });
@@ -124,7 +124,7 @@ fn error_frame(error: &ApiError, to_messages: bool) -> Vec<Frame> {
     }]
 }
 
-fn said(frames: Vec<Frame>) -> Bytes {
+fn joined(frames: Vec<Frame>) -> Bytes {
     Bytes::from(frames.iter().map(Frame::text).collect::<String>())
 }
 
@@ -297,7 +297,7 @@ impl Answering {
 
     /// Sends until all has been said or nobody receives any more; then what else comes is dropped, and the jobs end.
     async fn sends(mut self, first: Vec<Frame>, pieces: tokio::sync::mpsc::Sender<Bytes>) {
-        if !first.is_empty() && pieces.send(said(first)).await.is_err() {
+        if !first.is_empty() && pieces.send(joined(first)).await.is_err() {
             return;
         }
         let seconds = self.ask.settings.ping_seconds;
@@ -319,16 +319,16 @@ impl Answering {
                 Some(Ok(frames)) => frames,
                 Some(Err(error)) => {
                     let to_messages = self.ask.shape == Shape::Messages;
-                    let _ = pieces.send(said(error_frame(&error, to_messages))).await;
+                    let _ = pieces.send(joined(error_frame(&error, to_messages))).await;
                     return;
                 }
             };
-            if !frames.is_empty() && pieces.send(said(frames)).await.is_err() {
+            if !frames.is_empty() && pieces.send(joined(frames)).await.is_err() {
                 return;
             }
         }
         let (frames, word) = self.writer.done(&self.all());
-        let rest = [said(frames), Bytes::from_static(word.unwrap_or_default().as_bytes())].concat();
+        let rest = [joined(frames), Bytes::from_static(word.unwrap_or_default().as_bytes())].concat();
         if !rest.is_empty() {
             let _ = pieces.send(Bytes::from(rest)).await;
         }

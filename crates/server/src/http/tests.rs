@@ -58,12 +58,12 @@ impl Answers for Arc<Fake> {
         std::thread::sleep(self.pass);
         std::thread::spawn(move || {
             let most = job.request.max_tokens.unwrap_or(usize::MAX);
-            let said: Vec<u32> = tokens.into_iter().take(most).collect();
+            let made: Vec<u32> = tokens.into_iter().take(most).collect();
             let _ = listener(Event::Begun { cached: 1, slot: 1 });
             for done in (1..prompt_tokens).step_by(chunk) {
                 let _ = listener(Event::Evaluated((done + chunk).min(prompt_tokens)));
             }
-            for &id in &said {
+            for &id in &made {
                 std::thread::sleep(pause);
                 // The token that was chosen is not among the likeliest.
                 let likely = (0..job.request.logprobs as u32).map(|n| (n, -1.0 - n as f32)).collect();
@@ -73,9 +73,9 @@ impl Answers for Arc<Fake> {
                     return;
                 }
             }
-            let stop = if said.len() == most { Stop::MaxTokens } else { Stop::EndOfText };
+            let stop = if made.len() == most { Stop::MaxTokens } else { Stop::EndOfText };
             let generation = Generation {
-                tokens: said,
+                tokens: made,
                 logprobs: Vec::new(),
                 // The engine came to the end, whether somebody waits for it or not.
                 end: (job.request.logprobs > 0)
@@ -555,8 +555,8 @@ fn tokens_templates_and_what_the_server_is() {
     assert_eq!(server.get("/slots").json().as_array().unwrap().len(), 2);
     server.post("/completion", json!({ "prompt": "Hi" }));
     let metrics = server.get("/metrics").body;
-    let said = format!("\nllamacpp:tokens_predicted_total {}\n", server.fake.tokens.len());
-    assert!(metrics.contains(&said), "{metrics}");
+    let line = format!("\nllamacpp:tokens_predicted_total {}\n", server.fake.tokens.len());
+    assert!(metrics.contains(&line), "{metrics}");
     let page = server.get("/");
     assert!(page.body.starts_with("<!doctype html>") && page.headers.contains("content-security-policy"));
 }

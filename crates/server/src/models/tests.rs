@@ -161,12 +161,12 @@ fn what_can_never_fit_is_refused_and_costs_nobody_a_model() {
     let [a, b] = ["a", "b"].map(|id| key(&shelf, id));
     shelf.wait(a, 7);
     shelf.wait(b, 8);
-    let said = run(&mut shelf, 0);
+    let actions = run(&mut shelf, 0);
     assert!(
-        said[0].starts_with("refuse [7]: model \"a\" needs 0 MiB of memory and 0 MiB models may have"),
-        "{said:?}"
+        actions[0].starts_with("refuse [7]: model \"a\" needs 0 MiB of memory and 0 MiB models may have"),
+        "{actions:?}"
     );
-    assert!(said[1].starts_with("refuse [8]") && said.len() == 2);
+    assert!(actions[1].starts_with("refuse [8]") && actions.len() == 2);
     assert!(shelf.views()[0].failed.is_some());
 }
 

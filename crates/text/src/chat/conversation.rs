@@ -159,8 +159,8 @@ fn with_tool_responses(messages: Vec<Value>) -> Vec<Value> {
                 let known = calling["tool_responses"].as_array().map_or(0, Vec::len);
                 let name = calling["tool_calls"][known]["function"]["name"].clone();
                 let name = if name.is_null() { message["tool_call_id"].clone() } else { name };
-                let said = message["content"].as_str().and_then(|text| serde_json::from_str(text).ok());
-                let response = said.unwrap_or_else(|| message["content"].clone());
+                let parsed = message["content"].as_str().and_then(|text| serde_json::from_str(text).ok());
+                let response = parsed.unwrap_or_else(|| message["content"].clone());
                 let mut responses = calling["tool_responses"].as_array().cloned().unwrap_or_default();
                 responses.push(serde_json::json!({ "name": name, "response": response }));
                 calling["tool_responses"] = responses.into();

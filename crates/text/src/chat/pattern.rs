@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Tool, ToolChoice,
-    syntax::{Body, CALL, Calls, Marked, SAID, Syntax, Tags},
+    syntax::{Body, CALL, Calls, Marked, RESPONSE, Syntax, Tags},
 };
 
 /// A form for text.
@@ -45,13 +45,13 @@ fn text(text: impl Into<String>) -> Pattern {
 
 impl Pattern {
     /// One call of a tool, or more if they may be `parallel`. Nothing if tools need not be called, or if the syntax has no
-    /// calls; where the model is told a form for calls, this form, and then `said` is the schema of an answer without a call.
+    /// calls; where the model is told a form for calls, this form, and then `answer_schema` is the schema of an answer without a call.
     pub fn calls(
         opening: Opening,
         tools: &[Tool],
         choice: &ToolChoice,
         parallel: bool,
-        said: Option<&Value>,
+        answer_schema: Option<&Value>,
     ) -> Option<Pattern> {
         let told = opening.syntax.is_told();
         let allowed = |tool: &&Tool| match choice {
@@ -68,7 +68,7 @@ impl Pattern {
             Calls::None => return None,
             Calls::Harmony => Pattern::Either(tools.iter().map(|tool| harmony(tool)).collect()),
             Calls::Marked(marked) if *choice == ToolChoice::Auto => {
-                Pattern::Either(vec![marked_calls(marked, &tools, parallel), told_answer(said)])
+                Pattern::Either(vec![marked_calls(marked, &tools, parallel), told_answer(answer_schema)])
             }
             Calls::Marked(marked) => marked_calls(marked, &tools, parallel),
         };
@@ -113,9 +113,9 @@ fn harmony(tool: &Tool) -> Pattern {
 }
 
 /// What is said instead of a call, in the form that the model is told.
-fn told_answer(said: Option<&Value>) -> Pattern {
-    let schema = said.cloned().unwrap_or_else(|| json!({ "type": "string" }));
-    Pattern::Row(vec![text(format!("{{\"{SAID}\": ")), Pattern::Json(schema), text("}")])
+fn told_answer(answer_schema: Option<&Value>) -> Pattern {
+    let schema = answer_schema.cloned().unwrap_or_else(|| json!({ "type": "string" }));
+    Pattern::Row(vec![text(format!("{{\"{RESPONSE}\": ")), Pattern::Json(schema), text("}")])
 }
 
 fn marked_calls(marked: &Marked, tools: &[&Tool], parallel: bool) -> Pattern {

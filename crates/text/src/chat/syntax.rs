@@ -193,7 +193,7 @@ static LFM2: Marked = Marked {
 static TOLD: Marked = Marked { opens: &[], skips: &[], body: Body::Told, ends_thinking: false };
 /// The members of an answer in the form that models are told.
 pub(super) const CALL: &str = "tool_call";
-pub(super) const SAID: &str = "response";
+pub(super) const RESPONSE: &str = "response";
 
 /// Where one of these stands in a template with all others of its row, its calls look like that. The first row counts.
 static CALLS: [(&[&str], Calls); 19] = [

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     Message, Tool,
-    syntax::{CALL, SAID},
+    syntax::{CALL, RESPONSE},
 };
 
 /// The member in which the model gets what a tool answered.
@@ -25,7 +25,7 @@ pub(super) fn told(messages: Vec<Message>, tools: &[Tool]) -> Vec<Message> {
     for message in messages {
         let is_answer = message.role == "tool";
         let message = match message.role.as_str() {
-            "assistant" => said(message),
+            "assistant" => answer(message),
             "tool" => Message::new("user", result(name_of(&message), &message)),
             _ => message,
         };
@@ -58,17 +58,17 @@ fn of(tools: &[Tool]) -> String {
          Write each answer as one JSON object, in one of two forms. This calls a tool, with arguments as its parameters ask for them:\n\
          {{\"{CALL}\": {{\"name\": \"NAME\", \"arguments\": {{}}}}}}\n\
          This says something:\n\
-         {{\"{SAID}\": \"TEXT\"}}\n\
+         {{\"{RESPONSE}\": \"TEXT\"}}\n\
          What a tool gives comes back to you as {{\"{RESULT}\": {{\"name\": \"NAME\", \"content\": \"TEXT\"}}}}.",
         lines.join("\n")
     )
 }
 
 /// An earlier answer: text, calls, or both.
-fn said(message: Message) -> Message {
+fn answer(message: Message) -> Message {
     let mut lines = Vec::new();
     if !message.content.is_empty() || message.tool_calls.is_empty() {
-        lines.push(format!("{{\"{SAID}\": {}}}", Value::from(message.content.text("\n"))));
+        lines.push(format!("{{\"{RESPONSE}\": {}}}", Value::from(message.content.text("\n"))));
     }
     for call in &message.tool_calls {
         let arguments = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };

@@ -220,20 +220,20 @@ mod tests {
     fn damaged_files_are_told_of() {
         let text = BaseText { n_ctx: 8, n_vocab: 4, tokens: vec![1, 2, 3, 0, 0, 1, 2, 3] };
         let whole = std::fs::read(file_of(&text, &[&[0.0; 4], &[1.0; 4], &[2.0; 4]])).unwrap();
-        let said = |bytes: &[u8]| {
+        let error_of = |bytes: &[u8]| {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), bytes).unwrap();
             BaseReader::open(file.path()).err().map(|e| e.to_string())
         };
-        assert_eq!(said(&whole), None);
+        assert_eq!(error_of(&whole), None);
         let changed = |at: usize, to: u32| {
             let mut bytes = whole.clone();
             bytes[at..at + 4].copy_from_slice(&to.to_le_bytes());
-            said(&bytes).unwrap()
+            error_of(&bytes).unwrap()
         };
-        assert!(said(&whole[..whole.len() - 1]).unwrap().contains("cut off"));
-        assert!(said(&whole[..19]).unwrap().contains("no log-probabilities"));
-        assert!(said(b"GGUF and much more than twenty bytes").unwrap().contains("no log-probabilities"));
+        assert!(error_of(&whole[..whole.len() - 1]).unwrap().contains("cut off"));
+        assert!(error_of(&whole[..19]).unwrap().contains("no log-probabilities"));
+        assert!(error_of(b"GGUF and much more than twenty bytes").unwrap().contains("no log-probabilities"));
         assert!(changed(8, 3).contains("damaged") && changed(12, 0).contains("damaged"));
         assert!(changed(16, u32::MAX).contains("damaged") && changed(16, 1 << 30).contains("cut off"));
         assert!(changed(24, 4).contains("token 4 of a vocabulary of 4"));

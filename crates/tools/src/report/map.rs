@@ -33,7 +33,7 @@ enum Fate {
 }
 
 impl Fate {
-    fn said(self) -> String {
+    fn text(self) -> String {
         match self {
             Fate::Runs => "runs".into(),
             Fate::Skipped => "left out".into(),
@@ -97,7 +97,7 @@ pub fn draw(out: &mut Svg, masks: &[(String, RunLayers)], top: f64) {
             for (half, fate) in both.iter().enumerate() {
                 let (x, y) = (LEFT + cell * layer as f64, y + HEIGHT * half as f64);
                 let part = ["attention", "MLP"][half];
-                let title = format!("{name}: {part} of layer {layer} {}", fate.said());
+                let title = format!("{name}: {part} of layer {layer} {}", fate.text());
                 draw_cell(out, *fate, half == 0, (x, y, cell), &title);
             }
         }

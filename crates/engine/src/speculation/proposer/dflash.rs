@@ -22,7 +22,7 @@ pub struct DflashProposer {
     /// The most tokens of the draft.
     most: usize,
     /// What the block's pass said of each place, first to last.
-    said: Vec<PlaceScores>,
+    scores: Vec<PlaceScores>,
     /// Places that were asked for.
     asked: usize,
 }
@@ -34,7 +34,7 @@ enum PlaceScores {
 
 impl DflashProposer {
     pub(super) fn new(text: HeadState, block: Block) -> Self {
-        DflashProposer { text, block, next: 0, most: 0, said: Vec::new(), asked: 0 }
+        DflashProposer { text, block, next: 0, most: 0, scores: Vec::new(), asked: 0 }
     }
 
     /// Makes the keys and values of the rows that wait.
@@ -55,9 +55,9 @@ impl DflashProposer {
         }
         // What is added to them may make any of them the best.
         let want = if self.text.head.markov.is_some() { Want::Logits } else { want };
-        let (said, most) = (&mut self.said, self.most);
+        let (scores, most) = (&mut self.scores, self.most);
         self.text.evaluate(&batch, want, |context| {
-            said.extend((0..most).map(|place| match context.scores(place) {
+            scores.extend((0..most).map(|place| match context.scores(place) {
                 Scores::All(logits) => PlaceScores::All(logits.to_vec()),
                 Scores::Top(top) => PlaceScores::Top(top.clone()),
             }));
@@ -99,7 +99,7 @@ impl Apart for DflashProposer {
 
     /// It has seen the text already.
     fn begin(&mut self, _text: &[u32], most: usize) {
-        self.said.clear();
+        self.scores.clear();
         (self.asked, self.most) = (0, most.min(self.block.most_drafted()));
     }
 
@@ -109,13 +109,13 @@ impl Apart for DflashProposer {
             self.draft(token, want);
         }
         self.asked += 1;
-        let Some(said) = self.said.get_mut(self.asked - 1) else { return false };
-        if let (Some(markov), PlaceScores::All(logits)) = (&self.text.head.markov, &mut *said) {
+        let Some(scores) = self.scores.get_mut(self.asked - 1) else { return false };
+        if let (Some(markov), PlaceScores::All(logits)) = (&self.text.head.markov, &mut *scores) {
             let context = &mut self.text.head.texts().context;
             markov.add(token, logits, &mut |job| context.together(job));
         }
         self.text.head.look(
-            match said {
+            match scores {
                 PlaceScores::All(logits) => Scores::All(logits),
                 PlaceScores::Top(top) => Scores::Top(top),
             },

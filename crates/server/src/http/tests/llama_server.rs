@@ -220,9 +220,9 @@ fn slots_are_saved_to_files_and_come_back() {
         ("/slots/x?action=save", file.clone(), "numbers"),
     ] {
         let reply = server.post(path, body);
-        let said = reply.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
-        assert!(reply.status == 400 && said.contains(what), "{path}: {} {said}", reply.status);
-        assert!(!said.contains(folder.path().to_str().unwrap()), "{said}");
+        let message = reply.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
+        assert!(reply.status == 400 && message.contains(what), "{path}: {} {message}", reply.status);
+        assert!(!message.contains(folder.path().to_str().unwrap()), "{message}");
     }
     // Who opens a pipe waits for its other end.
     #[cfg(unix)]
@@ -231,9 +231,9 @@ fn slots_are_saved_to_files_and_come_back() {
         let there =
             pipe.exists() || std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success();
         let reply = server.post(&format!("/slots/0?action={action}"), json!({ "filename": "pipe" }));
-        let said = reply.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
-        assert!(there && reply.status == 400, "{action}: {} {said}", reply.status);
-        assert_eq!(said, "`filename`: pipe: is not a regular file; give another name");
+        let message = reply.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
+        assert!(there && reply.status == 400, "{action}: {} {message}", reply.status);
+        assert_eq!(message, "`filename`: pipe: is not a regular file; give another name");
     }
     let Some(server) = start("x", |_, _| ()) else { return };
     assert_eq!(server.post("/slots/1?action=save", file).status, 501);
@@ -267,8 +267,8 @@ fn vertex_ai_asks_for_several_answers_at_once() {
     assert_eq!(all[0]["choices"][0]["message"]["content"], " Once upon a time", "{all}");
     assert_eq!(all[1]["content"], " Once upon a time");
     for (place, what) in [(2, "`messages`"), (3, "chatCompletions"), (4, "object")] {
-        let said = all[place]["error"]["message"].as_str().unwrap();
-        assert!(said.contains(what), "{place}: {said}");
+        let message = all[place]["error"]["message"].as_str().unwrap();
+        assert!(message.contains(what), "{place}: {message}");
     }
     assert_eq!((send(json!({})).status, send(json!({ "instances": vec![0; 129] })).status), (400, 400));
 }

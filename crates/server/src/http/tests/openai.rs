@@ -21,13 +21,13 @@ fn tools_are_told_where_the_template_has_no_syntax_for_calls() {
     for choice in [json!("auto"), json!("required"), named] {
         let mut asked = json!({ "messages": talk(), "tools": weather(), "tool_choice": choice });
         let body = server.post("/v1/chat/completions", asked.clone()).json();
-        let said = &body["choices"][0];
+        let choice = &body["choices"][0];
         assert_eq!(
-            (&said["finish_reason"], &said["message"]["content"]),
+            (&choice["finish_reason"], &choice["message"]["content"]),
             (&json!("tool_calls"), &json!(null)),
             "{body}"
         );
-        let call = &said["message"]["tool_calls"][0]["function"];
+        let call = &choice["message"]["tool_calls"][0]["function"];
         assert_eq!(call, &json!({ "name": "weather", "arguments": "{\"city\": \"Oslo\"}" }));
         asked["stream"] = json!(true);
         let streamed = server.post("/v1/chat/completions", asked).body;
@@ -65,9 +65,9 @@ fn an_answer_without_a_call_is_read_out_of_the_form_that_was_told() {
     let Some(server) = start_with(PLAIN, says, |_, fake| fake.room = 2048) else { return };
     let asked = json!({ "messages": talk(), "tools": weather() });
     let body = server.post("/v1/chat/completions", asked.clone()).json();
-    let said = &body["choices"][0];
+    let choice = &body["choices"][0];
     assert_eq!(
-        (&said["message"]["content"], &said["finish_reason"]),
+        (&choice["message"]["content"], &choice["finish_reason"]),
         (&json!("Hello,\n\u{e9}"), &json!("stop"))
     );
     // An answer that has begun as text goes on as text, and no call can be required of it.

@@ -133,7 +133,7 @@ fn add(message: &Value, all: &mut Vec<Value>) -> std::result::Result<(), String>
                         parts.iter().map(|part| text(part, "text")).collect::<String>().into()
                     }
                     Some(Value::Array(_)) => json!([{ "type": "image_url" }]),
-                    Some(Value::String(said)) => json!(said),
+                    Some(Value::String(text)) => json!(text),
                     Some(_) | None => json!(""),
                 };
                 let id = text(block, "tool_use_id");
@@ -147,14 +147,14 @@ fn add(message: &Value, all: &mut Vec<Value>) -> std::result::Result<(), String>
     all.append(&mut answers);
     if !parts.is_empty() || !calls.is_empty() || !thought.is_empty() {
         let content = if parts.is_empty() { json!("") } else { parts.into() };
-        let mut said = json!({ "role": role, "content": content });
+        let mut message = json!({ "role": role, "content": content });
         if !calls.is_empty() {
-            said["tool_calls"] = calls.into();
+            message["tool_calls"] = calls.into();
         }
         if !thought.is_empty() {
-            said["reasoning_content"] = thought.into();
+            message["reasoning_content"] = thought.into();
         }
-        all.push(said);
+        all.push(message);
     }
     Ok(())
 }

@@ -62,14 +62,14 @@ fn add(item: &Value, messages: &mut Vec<Value>) -> std::result::Result<(), Strin
             let role = fields.get("role").cloned().ok_or("`role` is needed")?;
             let content = fields.get("content").cloned().unwrap_or_default();
             if role == "assistant" {
-                let said = assistant(messages);
+                let last = assistant(messages);
                 let parts = match content {
                     Value::Array(parts) => parts,
                     text => vec![json!({ "type": "text", "text": text })],
                 };
-                match said.get_mut("content").and_then(Value::as_array_mut) {
+                match last.get_mut("content").and_then(Value::as_array_mut) {
                     Some(before) => before.extend(parts),
-                    None => drop(said.insert("content".into(), parts.into())),
+                    None => drop(last.insert("content".into(), parts.into())),
                 }
             } else {
                 messages.push(json!({ "role": role, "content": content }));
@@ -82,10 +82,10 @@ fn add(item: &Value, messages: &mut Vec<Value>) -> std::result::Result<(), Strin
                 "id": get("call_id")?,
                 "function": { "name": get("name")?, "arguments": get("arguments")? },
             });
-            let said = assistant(messages);
-            match said.get_mut("tool_calls").and_then(Value::as_array_mut) {
+            let last = assistant(messages);
+            match last.get_mut("tool_calls").and_then(Value::as_array_mut) {
                 Some(calls) => calls.push(call),
-                None => drop(said.insert("tool_calls".into(), json!([call]))),
+                None => drop(last.insert("tool_calls".into(), json!([call]))),
             }
         }
         "function_call_output" => {
@@ -164,9 +164,15 @@ mod tests {
         }));
         let roles: Vec<&str> = talk.messages.iter().map(|message| message.role.as_str()).collect();
         assert_eq!(roles, ["system", "developer", "user", "assistant", "tool"]);
-        let said = &talk.messages[3];
-        assert_eq!((said.content.text(""), said.reasoning_content.as_deref()), ("Sure".into(), Some("hm")));
-        assert_eq!((said.tool_calls[0].id.as_str(), said.tool_calls[0].name.as_str()), ("call_1", "shell"));
+        let message = &talk.messages[3];
+        assert_eq!(
+            (message.content.text(""), message.reasoning_content.as_deref()),
+            ("Sure".into(), Some("hm"))
+        );
+        assert_eq!(
+            (message.tool_calls[0].id.as_str(), message.tool_calls[0].name.as_str()),
+            ("call_1", "shell")
+        );
         assert_eq!((talk.tools.len(), talk.tools[0].name.as_str()), (1, "shell"));
         assert_eq!((ask.stream, ask.settings.max_tokens, ask.shape), (true, Some(99), Shape::Responses));
         assert_eq!(talk.variables["reasoning_effort"], "medium");

@@ -87,12 +87,12 @@ pub(super) fn usage(header: &Header, all: &[Whole]) -> Frame {
 
 pub(super) fn whole(header: &Header, all: &[Whole], settings: &Settings) -> Value {
     let choices = all.iter().enumerate().map(|(index, whole)| {
-        let (mut said, mut likely) = (String::new(), Vec::new());
+        let (mut text, mut likely) = (String::new(), Vec::new());
         if settings.echo {
-            said.push_str(&whole.prompt);
+            text.push_str(&whole.prompt);
             likely.extend_from_slice(&whole.prompt_likely);
         }
-        said.push_str(&whole.text);
+        text.push_str(&whole.text);
         likely.extend_from_slice(&whole.likely);
         // Who asks for one token behind a prompt and takes the last entry for it would miss one of the prompt's.
         if settings.echo {
@@ -102,7 +102,7 @@ pub(super) fn whole(header: &Header, all: &[Whole], settings: &Settings) -> Valu
             Some(_) => logprobs(&likely, settings.echo, &mut 0, settings.post_sampling),
             None => Value::Null,
         };
-        choice(&said, index, logprobs, reason(whole).into())
+        choice(&text, index, logprobs, reason(whole).into())
     });
     let mut body = base(header, choices.collect());
     body["usage"] = Whole::usage(all);
@@ -116,11 +116,11 @@ pub(super) fn whole(header: &Header, all: &[Whole], settings: &Settings) -> Valu
 fn logprobs(likely: &[Likely], first_is_unknown: bool, at: &mut usize, post: bool) -> Value {
     let (mut tokens, mut values, mut tops, mut offsets) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (n, one) in likely.iter().enumerate() {
-        let said = token(&one.bytes);
+        let text = token(&one.bytes);
         let known = n > 0 || !first_is_unknown;
         offsets.push(*at);
-        *at += said.chars().count();
-        tokens.push(said);
+        *at += text.chars().count();
+        tokens.push(text);
         values.push(if known { json!(one.logprob.max(f32::MIN)) } else { Value::Null });
         let mut top = Map::new();
         for (_, bytes, logprob) in &one.top {

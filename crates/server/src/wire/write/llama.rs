@@ -46,11 +46,11 @@ pub(super) fn whole(
         Reason::Stop(word) => ("word", word.as_str()),
         Reason::Limit => ("limit", ""),
     };
-    let said = if streamed { "" } else { whole.text.as_str() };
+    let content = if streamed { "" } else { whole.text.as_str() };
     let tokens: &[u32] = if settings.return_tokens && !streamed { &whole.tokens } else { &[] };
     let mut body = json!({
         "index": index,
-        "content": said,
+        "content": content,
         "tokens": tokens,
         "id_slot": whole.slot,
         "stop": true,

@@ -3,14 +3,15 @@
 use super::{
     Delta, Sink,
     arguments::{Arguments, Step},
-    gemma, json, python,
-    said::ObjectText,
+    gemma, json,
+    object_text::ObjectText,
+    python,
     tagged::{self, Tagged},
 };
 use crate::chat::{
     Tool,
     markers::{Found, find},
-    syntax::{Body, CALL, Marked, SAID},
+    syntax::{Body, CALL, Marked, RESPONSE},
 };
 
 pub(super) struct MarkedReader {
@@ -102,7 +103,7 @@ impl MarkedReader {
                     Step::Done => self.goes_to(State::Text { trims: true, bare: true }),
                 }
             }
-            State::ObjectText(said) => match said.step(&mut self.pending, &mut self.sink) {
+            State::ObjectText(text) => match text.step(&mut self.pending, &mut self.sink) {
                 Step::More => false,
                 Step::Done => self.goes_to(State::Text { trims: true, bare: true }),
             },
@@ -343,7 +344,7 @@ impl MarkedReader {
             json::Member::Not => return self.not_a_call(len, true),
             json::Member::Of { key, at } => (key, len + at),
         };
-        if key == SAID {
+        if key == RESPONSE {
             self.pending.drain(..at);
             return self.goes_to(State::ObjectText(ObjectText::Before));
         }

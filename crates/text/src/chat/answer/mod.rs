@@ -5,8 +5,8 @@ mod gemma;
 mod harmony;
 mod json;
 mod marked;
+mod object_text;
 mod python;
-mod said;
 mod tagged;
 
 pub(super) use gemma::QUOTE as GEMMA_QUOTE;

@@ -83,21 +83,21 @@ fn intro(runs: &[Run]) -> String {
     if let Some(tokens) = run.tokens {
         text += &format!(" over {tokens} positions");
     }
-    if let Some((done, of)) = run.said("chunks").and_then(chunks) {
+    if let Some((done, of)) = run.property("chunks").and_then(chunks) {
         text += &format!(", in {done} of {of} chunks");
     }
     text + "."
 }
 
 /// `done 2, of 66`.
-fn chunks(said: &str) -> Option<(usize, usize)> {
-    let (done, of) = said.strip_prefix("done ")?.split_once(", of ")?;
+fn chunks(text: &str) -> Option<(usize, usize)> {
+    let (done, of) = text.strip_prefix("done ")?.split_once(", of ")?;
     Some((done.parse().ok()?, of.parse().ok()?))
 }
 
 fn alert(run: &Run, alone: bool) -> Option<String> {
     let name = if alone { "This sweep".to_string() } else { run.name.clone() };
-    let (done, of) = run.said("chunks").and_then(chunks).unwrap_or((0, 0));
+    let (done, of) = run.property("chunks").and_then(chunks).unwrap_or((0, 0));
     match (run.is_interrupted(), done < of) {
         (_, true) => Some(format!("{name} was interrupted: {done} of {of} chunks are in it.")),
         (true, false) => Some(format!("{name} was interrupted.")),
@@ -108,7 +108,7 @@ fn alert(run: &Run, alone: bool) -> Option<String> {
 /// In what the runs differ that should be the same, or else their numbers are of different things.
 pub fn unlike(runs: &[Run]) -> Option<String> {
     let mut parts = Vec::new();
-    let texts: Vec<&str> = runs.iter().filter_map(|run| run.said("text")).collect();
+    let texts: Vec<&str> = runs.iter().filter_map(|run| run.property("text")).collect();
     let tokens: Vec<f64> = runs.iter().filter_map(|run| run.tokens).collect();
     if texts.iter().any(|text| *text != texts[0]) {
         parts.push("their texts");
@@ -123,7 +123,7 @@ pub fn unlike(runs: &[Run]) -> Option<String> {
 }
 
 fn about(run: &Run) -> Vec<(String, String)> {
-    let whole = match run.said("interrupted") {
+    let whole = match run.property("interrupted") {
         Some("true") => Some(("finished", "no, it was interrupted")),
         Some("false") => Some(("finished", "yes")),
         _ => None,

@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(run.value(&run.rows[1], "delta_stderr"), None);
         let named = of("m.csv", "mask,ppl\n1,2\n").unwrap();
         assert_eq!(named.rows[0].label, Label::Name("1".into()), "a name that looks like a number");
-        assert!(run.said("column ppl").is_none() && run.said("version") == Some("1"));
+        assert!(run.property("column ppl").is_none() && run.property("version") == Some("1"));
     }
 
     #[test]

@@ -85,12 +85,12 @@ impl Run {
     }
 
     /// What is known of it under this name.
-    pub fn said(&self, name: &str) -> Option<&str> {
+    pub fn property(&self, name: &str) -> Option<&str> {
         self.about.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     pub fn is_interrupted(&self) -> bool {
-        self.said("interrupted") == Some("true")
+        self.property("interrupted") == Some("true")
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is said inside an object, as models write it that are told to: text out of a string, or JSON as it is.
+//! The text of an answer that a model writes inside an object: text out of a string, or JSON as it is.
 
 use super::{
     Sink,
@@ -129,12 +129,12 @@ fn unit(text: &str) -> Unit {
 mod tests {
     use super::*;
 
-    fn said(pieces: &[&str]) -> (String, Step) {
-        let (mut said, mut sink, mut pending) = (ObjectText::Before, Sink::default(), String::new());
+    fn read(pieces: &[&str]) -> (String, Step) {
+        let (mut reader, mut sink, mut pending) = (ObjectText::Before, Sink::default(), String::new());
         let mut step = Step::More;
         for piece in pieces {
             pending.push_str(piece);
-            step = said.step(&mut pending, &mut sink);
+            step = reader.step(&mut pending, &mut sink);
         }
         let deltas = sink.take();
         let text = deltas.iter().map(|delta| match delta {
@@ -148,25 +148,25 @@ mod tests {
     fn strings_are_read_wherever_they_are_cut() {
         let json = r#" "a \"b\" \\ \n é \u00e9 \ud83d\ude00 {}" , "x": {} } rest"#;
         let expected = "a \"b\" \\ \n é é 😀 {}";
-        assert_eq!(said(&[json]), (expected.into(), Step::Done));
+        assert_eq!(read(&[json]), (expected.into(), Step::Done));
         let letters: Vec<String> = json.chars().map(String::from).collect();
         let end = letters.len() - " rest".len();
         let letters: Vec<&str> = letters[..end].iter().map(String::as_str).collect();
-        assert_eq!(said(&letters), (expected.into(), Step::Done));
+        assert_eq!(read(&letters), (expected.into(), Step::Done));
         for cut in 0..json.len() {
             if json.is_char_boundary(cut) {
-                assert_eq!(said(&[&json[..cut], &json[cut..]]).0, expected, "{cut}");
+                assert_eq!(read(&[&json[..cut], &json[cut..]]).0, expected, "{cut}");
             }
         }
     }
 
     #[test]
     fn other_values_are_handed_on_and_half_of_a_text_is_shown() {
-        assert_eq!(said(&[r#"{"a": [1, "}"]} }"#]), (r#"{"a": [1, "}"]}"#.into(), Step::Done));
-        assert_eq!(said(&["\"half \\u00"]), ("half ".into(), Step::More));
-        assert_eq!(said(&["\"half \\ud83d\\u"]), ("half ".into(), Step::More));
+        assert_eq!(read(&[r#"{"a": [1, "}"]} }"#]), (r#"{"a": [1, "}"]}"#.into(), Step::Done));
+        assert_eq!(read(&["\"half \\u00"]), ("half ".into(), Step::More));
+        assert_eq!(read(&["\"half \\ud83d\\u"]), ("half ".into(), Step::More));
         for odd in ["odd \\ud83d.", "odd \\ud83d\\u00é", "odd \\u1"] {
-            assert_eq!(said(&[&format!("\"{odd}\"}}")]), (odd.into(), Step::Done));
+            assert_eq!(read(&[&format!("\"{odd}\"}}")]), (odd.into(), Step::Done));
         }
     }
 }
