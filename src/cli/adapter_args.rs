@@ -71,12 +71,12 @@ impl AdapterArgs {
 
 /// What two flags name, in their order.
 fn in_order(matches: &ArgMatches, plain: &str, scaled: &str) -> Vec<Scaled> {
-    let places = |id: &str| matches.indices_of(id).into_iter().flatten();
+    let indices = |id: &str| matches.indices_of(id).into_iter().flatten();
     let paths = matches.get_many::<PathBuf>(plain).into_iter().flatten();
-    let plain = places(plain).zip(paths.map(|path| Scaled { path: path.clone(), scale: 1.0 }));
-    let scaled = places(scaled).zip(matches.get_many::<Scaled>(scaled).into_iter().flatten().cloned());
+    let plain = indices(plain).zip(paths.map(|path| Scaled { path: path.clone(), scale: 1.0 }));
+    let scaled = indices(scaled).zip(matches.get_many::<Scaled>(scaled).into_iter().flatten().cloned());
     let mut all: Vec<(usize, Scaled)> = plain.chain(scaled).collect();
-    all.sort_by_key(|(place, _)| *place);
+    all.sort_by_key(|(index, _)| *index);
     all.into_iter().map(|(_, file)| file).collect()
 }
 

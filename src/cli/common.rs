@@ -456,9 +456,9 @@ pub fn model_files(path: &Path) -> Vec<PathBuf> {
 /// Refuses to write over what the command reads, whatever --force says.
 pub fn check_not_read(path: &Path, inputs: &[PathBuf]) -> Result<()> {
     // Links are followed by who writes, too. What is not there yet may be a model that is fetched first.
-    let place = |path: &Path| fs::canonicalize(path).or_else(|_| std::path::absolute(path));
-    let Ok(output) = place(path) else { return Ok(()) };
-    let is_output = |input: &PathBuf| place(input).is_ok_and(|input| input == output);
+    let absolute = |path: &Path| fs::canonicalize(path).or_else(|_| std::path::absolute(path));
+    let Ok(output) = absolute(path) else { return Ok(()) };
+    let is_output = |input: &PathBuf| absolute(input).is_ok_and(|input| input == output);
     let may_be_file = output.is_file() || !output.exists();
     match may_be_file && inputs.iter().any(is_output) {
         true => {

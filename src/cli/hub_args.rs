@@ -52,13 +52,13 @@ impl HubArgs {
         Ok(settings)
     }
 
-    /// The files of the model, as far as that is known without asking anybody. `place` is -m.
-    pub fn files(&self, place: Option<&Path>) -> Vec<PathBuf> {
+    /// The files of the model, as far as that is known without asking anybody. `target` is -m.
+    pub fn files(&self, target: Option<&Path>) -> Vec<PathBuf> {
         // What is wrong with the settings is said when a model is fetched.
         let Ok(settings) = self.settings() else { return Vec::new() };
         match (&self.hf_repo, &self.model_url) {
             (Some(repo), _) => hub::repository_files(repo, &settings),
-            (None, Some(address)) => hub::url_files(address, place, &settings),
+            (None, Some(address)) => hub::url_files(address, target, &settings),
             (None, None) => Vec::new(),
         }
     }
@@ -69,8 +69,8 @@ impl HubArgs {
         hub::draft(name, repository.is_none(), &self.settings()?, &Bar(ProgressBar::hidden())).map(Some)
     }
 
-    /// Where the model lies, once it is there. `place` is -m.
-    pub fn fetch(&self, place: Option<&Path>) -> Result<PathBuf> {
+    /// Where the model lies, once it is there. `target` is -m.
+    pub fn fetch(&self, target: Option<&Path>) -> Result<PathBuf> {
         let settings = self.settings()?;
         if self.cache_list {
             let models = hub::cached(&settings);
@@ -79,11 +79,11 @@ impl HubArgs {
         }
         let bar = Bar(ProgressBar::hidden());
         match (&self.hf_repo, &self.model_url) {
-            (Some(_), _) if place.is_some() => {
+            (Some(_), _) if target.is_some() => {
                 Err(Error::Usage("-m and --hf-repo: one model at a time; leave one of them out".into()))
             }
             (Some(repo), _) => hub::repository(repo, self.hf_file.as_deref(), &settings, &bar),
-            (None, Some(address)) => hub::url(address, place, &settings, &bar),
+            (None, Some(address)) => hub::url(address, target, &settings, &bar),
             (None, None) => Err(Error::Usage("--hf-repo USER/NAME or --model-url URL is missing".into())),
         }
     }

@@ -46,11 +46,11 @@ pub struct MergeArgs {
 /// The chunks of a run, by number.
 struct Group {
     run: Run,
-    chunks: BTreeMap<usize, Placed>,
+    chunks: BTreeMap<usize, SourceLine>,
 }
 
 /// A line, and where it stands.
-struct Placed {
+struct SourceLine {
     line: ShardLine,
     at: String,
 }
@@ -82,12 +82,12 @@ fn read(files: &[PathBuf]) -> Result<Vec<Group>> {
     let mut groups: Vec<Group> = Vec::new();
     for path in files {
         for (number, line) in shard_lines::read(path)? {
-            let placed = Placed { line, at: format!("{}:{number}", path.display()) };
-            match groups.iter_mut().find(|group| group.run == placed.line.run) {
-                Some(group) => group.add(placed)?,
+            let source = SourceLine { line, at: format!("{}:{number}", path.display()) };
+            match groups.iter_mut().find(|group| group.run == source.line.run) {
+                Some(group) => group.add(source)?,
                 None => {
-                    groups.iter().try_for_each(|group| group.check_version(&placed))?;
-                    let chunks = BTreeMap::from([(placed.line.chunk, placed)]);
+                    groups.iter().try_for_each(|group| group.check_version(&source))?;
+                    let chunks = BTreeMap::from([(source.line.chunk, source)]);
                     let run = chunks.values().next().expect("just put there").line.run.clone();
                     groups.push(Group { run, chunks });
                 }
@@ -106,7 +106,7 @@ fn names(files: &[PathBuf]) -> String {
 }
 
 impl Group {
-    fn first(&self) -> &Placed {
+    fn first(&self) -> &SourceLine {
         self.chunks.values().next().expect("no empty group")
     }
 
@@ -123,7 +123,7 @@ impl Group {
     }
 
     /// That a line of another run differs in more than the version.
-    fn check_version(&self, other: &Placed) -> Result<()> {
+    fn check_version(&self, other: &SourceLine) -> Result<()> {
         let (own, others) = (&self.run.version, &other.line.run.version);
         match (Run { version: others.clone(), ..self.run.clone() }) == other.line.run {
             true => Err(Error::Input(format!(
@@ -135,7 +135,7 @@ impl Group {
         }
     }
 
-    fn add(&mut self, Placed { line, at }: Placed) -> Result<()> {
+    fn add(&mut self, SourceLine { line, at }: SourceLine) -> Result<()> {
         match self.chunks.get(&line.chunk) {
             Some(there) if (&there.line.sums, &there.line.masks) != (&line.sums, &line.masks) => {
                 Err(Error::Input(format!(
@@ -145,7 +145,7 @@ impl Group {
             }
             Some(_) => Ok(()),
             None => {
-                self.chunks.insert(line.chunk, Placed { line, at });
+                self.chunks.insert(line.chunk, SourceLine { line, at });
                 Ok(())
             }
         }
@@ -199,7 +199,7 @@ impl Group {
     fn provenance(&self) -> Provenance {
         let first = &self.first().line.provenance;
         let mut devices: Vec<&str> = Vec::new();
-        for device in self.chunks.values().filter_map(|placed| placed.line.provenance.device.as_deref()) {
+        for device in self.chunks.values().filter_map(|source| source.line.provenance.device.as_deref()) {
             if !devices.contains(&device) {
                 devices.push(device);
             }
@@ -212,8 +212,8 @@ impl Group {
     /// The sums of all chunks, added in their order, as the whole run adds them.
     fn sums(&self) -> Sums {
         let (mut tally, mut sweep) = (Tally::default(), Sweep::default());
-        for placed in self.chunks.values() {
-            match &placed.line.sums {
+        for source in self.chunks.values() {
+            match &source.line.sums {
                 Sums::Tally(one) => tally.add(one),
                 Sums::Sweep(one) => sweep.add(one),
             }

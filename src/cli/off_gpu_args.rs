@@ -35,12 +35,12 @@ struct Patterns(Vec<Regex>);
 
 fn parse_patterns(text: &str) -> Result<Patterns, String> {
     let one = |part: &str| {
-        let Some((pattern, place)) = part.split_once('=') else {
+        let Some((pattern, device)) = part.split_once('=') else {
             return Err(format!("`{part}` is no REGEX=CPU"));
         };
-        if place != CPU {
+        if device != CPU {
             return Err(format!(
-                "`{place}`: only {CPU} can be named; what goes to the GPU is said by -ngl and --vram"
+                "`{device}`: only {CPU} can be named; what goes to the GPU is said by -ngl and --vram"
             ));
         }
         RegexBuilder::new(pattern).size_limit(MOST_PATTERN).build().map_err(|e| {

@@ -27,8 +27,9 @@ pub struct Wanted<'a> {
     pub address: &'a str,
     pub size: Option<u64>,
     pub hash: Option<Hash>,
-    pub place: &'a Path,
-    /// Where it lies instead, once it was moved there.
+    /// Where the file goes.
+    pub target: &'a Path,
+    /// Where it lies instead, once it was moved.
     pub moved: Option<&'a Path>,
     pub lock: &'a Path,
 }
@@ -38,15 +39,15 @@ pub fn is_whole(path: &Path, size: u64) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == size)
 }
 
-/// Fetches the file to its place, unless it is there or was moved. Gives the lock: as long as it is open, nobody else touches the
+/// Fetches the file to its target, unless it is there or was moved. Gives the lock: as long as it is open, nobody else touches the
 /// file; the system closes it if we die.
 pub fn fetch(client: &Client, wanted: &Wanted, progress: &dyn Progress) -> Result<File, Failure> {
-    for path in [wanted.place, wanted.lock] {
+    for path in [wanted.target, wanted.lock] {
         create(path.parent().unwrap_or(path))?;
     }
     let lock = lock(wanted, progress)?;
     let was_moved = wanted.moved.zip(wanted.size).is_some_and(|(path, size)| is_whole(path, size));
-    if wanted.place.exists() || was_moved {
+    if wanted.target.exists() || was_moved {
         return Ok(lock);
     }
     let mut part = Part::open(wanted)?;
@@ -108,7 +109,7 @@ struct Part {
 
 impl Part {
     fn open(wanted: &Wanted) -> Result<Self> {
-        let path = with_suffix(wanted.place, ".incomplete");
+        let path = with_suffix(wanted.target, ".incomplete");
         let file = OpenOptions::new().create(true).append(true).read(true).open(&path);
         let mut file = file.map_err(|e| Error::io(&path, e))?;
         let length = file.seek(std::io::SeekFrom::End(0)).map_err(|e| Error::io(&path, e))?;
@@ -288,7 +289,7 @@ impl Part {
     fn finish(&mut self, wanted: &Wanted) -> Result<()> {
         self.file
             .sync_all()
-            .and_then(|()| fs::rename(&self.path, wanted.place))
+            .and_then(|()| fs::rename(&self.path, wanted.target))
             .map_err(|e| Error::io(&self.path, e))?;
         let _ = fs::remove_file(&self.etag);
         Ok(())

@@ -190,8 +190,8 @@ fn file_of(
     listed: &Listed,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let place = cached.file(commit, &listed.path);
-    if is_whole(&place, listed.size) {
+    let path = cached.file(commit, &listed.path);
+    if is_whole(&path, listed.size) {
         return Ok(());
     }
     let hash = listed.hash.hex();
@@ -200,12 +200,12 @@ fn file_of(
         address: &format!("{endpoint}/{repo}/resolve/{commit}/{}", names::in_address(&listed.path)),
         size: Some(listed.size),
         hash: Some(listed.hash.clone()),
-        place: &cached.blob(hash),
-        moved: Some(&place),
+        target: &cached.blob(hash),
+        moved: Some(&path),
         lock: &cached.lock(hash),
     };
     let fetched = fetch(client, &wanted, progress).map_err(|f| listing::refused(client, endpoint, repo, f));
-    // Until the link is made: another process would find the file in neither place.
+    // Until the link is made: another process would find the file under neither name.
     let _lock = fetched.map_err(|failure| failure.into_error(&format!("{repo}: {}", wanted.name)))?;
     cached.link(hash, commit, &listed.path).map(drop)
 }
@@ -218,20 +218,20 @@ fn on_hub<'a>(address: &'a str, endpoint: &str) -> Option<(&'a str, &'a str)> {
     plain.then_some((repo, file))
 }
 
-/// The model at an address, fetched if it is not there: to `place` if one is given, else into the user's cache.
+/// The model at an address, fetched if it is not there: to `target` if one is given, else into the user's cache.
 /// Of a sharded model, the address of the first file stands for all.
 pub fn url(
     address: &str,
-    place: Option<&Path>,
+    target: Option<&Path>,
     settings: &Settings,
     progress: &dyn Progress,
 ) -> Result<PathBuf> {
-    if let (None, Some((repo, file))) = (place, on_hub(address, &settings.endpoint)) {
+    if let (None, Some((repo, file))) = (target, on_hub(address, &settings.endpoint)) {
         return repository(repo, Some(file), settings, progress);
     }
     let parsed = Address::parse(address)?;
     let Address { folder, query, .. } = parsed;
-    let files = parsed.files(place, settings);
+    let files = parsed.files(target, settings);
     let mut client = None;
     for (part, file) in &files {
         if file.exists() {
@@ -252,7 +252,7 @@ pub fn url(
             address: &format!("{folder}/{part}{query}"),
             size: None,
             hash: None,
-            place: file,
+            target: file,
             moved: None,
             lock: &file.with_file_name(format!("{part}.lock")),
         };
@@ -280,16 +280,16 @@ impl<'a> Address<'a> {
         Ok(Address { folder, name, query: &address[path.len()..] })
     }
 
-    /// The names of all files of the model, and where they lie; the first is `place` if one is given, and the others are
+    /// The names of all files of the model, and where they lie; the first is `target` if one is given, and the others are
     /// beside it.
-    fn files(&self, place: Option<&Path>, settings: &Settings) -> Vec<(String, PathBuf)> {
-        let home = match place {
-            Some(place) => place.parent().unwrap_or(Path::new("")).into(),
+    fn files(&self, target: Option<&Path>, settings: &Settings) -> Vec<(String, PathBuf)> {
+        let home = match target {
+            Some(target) => target.parent().unwrap_or(Path::new("")).into(),
             None => settings.downloads.join(&fetch::sha256(self.folder.as_bytes())[..16]),
         };
         let file = |part: String| {
             let file =
-                place.filter(|_| part == self.name).map_or_else(|| home.join(&part), Path::to_path_buf);
+                target.filter(|_| part == self.name).map_or_else(|| home.join(&part), Path::to_path_buf);
             (part, file)
         };
         choice::numbered(self.name).into_iter().map(file).collect()
@@ -307,12 +307,12 @@ pub fn repository_files(name: &str, settings: &Settings) -> Vec<PathBuf> {
 }
 
 /// Where [`url`] puts the files of the model at an address, or has put them.
-pub fn url_files(address: &str, place: Option<&Path>, settings: &Settings) -> Vec<PathBuf> {
-    if let (None, Some((repo, _))) = (place, on_hub(address, &settings.endpoint)) {
+pub fn url_files(address: &str, target: Option<&Path>, settings: &Settings) -> Vec<PathBuf> {
+    if let (None, Some((repo, _))) = (target, on_hub(address, &settings.endpoint)) {
         return repository_files(repo, settings);
     }
     let Ok(address) = Address::parse(address) else { return Vec::new() };
-    address.files(place, settings).into_iter().map(|(_, file)| file).collect()
+    address.files(target, settings).into_iter().map(|(_, file)| file).collect()
 }
 
 /// `USER/NAME:QUANTIZATION` of every model in the cache.

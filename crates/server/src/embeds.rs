@@ -7,7 +7,7 @@ use std::sync::{
 
 use tokio::sync::oneshot;
 
-use super::{answers::Answers, wire::ApiError};
+use super::{answers::Answers, served::Counted, wire::ApiError};
 use crate::{
     Error, Result,
     embed::{Asked, Embedder, Embedding, Handle, Limits, Listener, Pairs, Pooling, Worker},
@@ -45,15 +45,6 @@ impl Listener for Reply {
     }
 }
 
-/// One of `Embeds::asked`, as long as it lives.
-struct Place<'a>(&'a AtomicUsize);
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Embeds {
     /// Gives an embedder a thread.
     pub fn start(embedder: Embedder, pairs: Pairs, normalize: i32) -> Self {
@@ -82,8 +73,7 @@ impl Embeds {
         most_waiting: usize,
     ) -> Result<Vec<Embedding>, ApiError> {
         texts.iter().try_for_each(|text| self.limits.check(text))?;
-        let before = self.asked.fetch_add(1, Ordering::Relaxed);
-        let _place = Place(&self.asked);
+        let (_counted, before) = Counted::among(&self.asked);
         if before > most_waiting {
             return Err(ApiError::unavailable(format!(
                 "{most_waiting} requests wait already; try again later"

@@ -95,10 +95,18 @@ pub struct Served {
     coming: AtomicUsize,
 }
 
-/// One of `Served::coming`, as long as it lives.
-pub(super) struct Place<'a>(&'a AtomicUsize);
+/// A request that is one of a count as long as this lives.
+pub(super) struct Counted<'a>(&'a AtomicUsize);
 
-impl Drop for Place<'_> {
+impl<'a> Counted<'a> {
+    /// One more, and how many there were before.
+    pub(super) fn among(count: &'a AtomicUsize) -> (Self, usize) {
+        let before = count.fetch_add(1, Ordering::Relaxed);
+        (Counted(count), before)
+    }
+}
+
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -131,13 +139,12 @@ impl Served {
         self.all_asked().insert(id, shown);
     }
 
-    /// A place for a request until its jobs are known, which the engine may take a pass for; `None`: no further one is taken for
+    /// Counts a request until its jobs are known, which the engine may take a pass for; `None`: no further one is taken for
     /// now, because `most_waiting` wait already.
-    pub(super) fn admit(&self, most_waiting: usize) -> Option<Place<'_>> {
+    pub(super) fn admit(&self, most_waiting: usize) -> Option<Counted<'_>> {
         let asked = self.all_asked();
-        let before = self.coming.fetch_add(1, Ordering::Relaxed);
-        let place = Place(&self.coming);
-        (asked.len() + before < self.facts.texts + most_waiting).then_some(place)
+        let (counted, before) = Counted::among(&self.coming);
+        (asked.len() + before < self.facts.texts + most_waiting).then_some(counted)
     }
 
     pub(super) fn asked(&self, id: JobId) -> Option<Value> {

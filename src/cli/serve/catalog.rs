@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Keys that say of a section which file it is.
-const PLACES: &[&str] = &["model", "hf-repo", "model-url"];
+const MODEL_SOURCES: &[&str] = &["model", "hf-repo", "model-url"];
 /// Keys that are no flags of a model.
 const OF_LIST: &[&str] = &["alias", "tags", "load-on-startup", "dedup-cache-models"];
 /// Of files with these words the models are parts, and cannot be loaded alone.
@@ -91,7 +91,7 @@ fn check_names(listed: &[Listed]) -> Result<()> {
 
 fn listed(id: String, found: Found, of_all: &Pairs, hidden: bool) -> Result<Listed> {
     let Found { source, pairs } = found;
-    if PLACES.iter().all(|place| preset::value(&pairs, place).is_none()) {
+    if MODEL_SOURCES.iter().all(|source| preset::value(&pairs, source).is_none()) {
         return Err(Error::Input(format!(
             "the preset [{id}] is of no model that there is; give it one with `model = FILE` or `hf-repo = USER/NAME`"
         )));

@@ -138,7 +138,7 @@ impl Vocabulary {
         if let Some(error) = start.get_error() {
             return Err(match grammar {
                 Grammar::JsonSchema(schema) => {
-                    let what = format!("{what}{}", self.place(schema, &error, &size));
+                    let what = format!("{what}{}", self.pointer_to(schema, &error, &size));
                     self::refused(&what, error)
                 }
                 Grammar::Json | Grammar::Gbnf(_) | Grammar::Lark(_) => refused(error),
@@ -169,7 +169,7 @@ impl Vocabulary {
     }
 
     /// Where in a schema an error is, as a JSON pointer: the innermost part that has it alone, too.
-    fn place(&self, schema: &str, error: &str, size: &Size) -> String {
+    fn pointer_to(&self, schema: &str, error: &str, size: &Size) -> String {
         let Ok(schema) = json::schema(schema) else { return String::new() };
         let (mut at, mut part) = (String::new(), &schema);
         // A part that is tried costs about a millisecond.

@@ -151,7 +151,7 @@ fn schemas_that_cannot_be_are_refused_in_a_line() {
         assert!(error.starts_with("JSON schema: ") && error.lines().count() == 1, "{text}: {error}");
         assert!(error.len() < 400, "{error}");
     }
-    for (text, place) in [
+    for (text, fault) in [
         (
             r#"{"properties": {"a": {"items": {"type": "hiccup"}}}}"#,
             "at /properties/a/items: Invalid type: hiccup",
@@ -160,7 +160,7 @@ fn schemas_that_cannot_be_are_refused_in_a_line() {
         (r##"{"properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {}}"##, "at /properties/a: "),
     ] {
         let error = vocabulary.compile(&Grammar::JsonSchema(text.into())).err().unwrap().to_string();
-        assert!(error.contains(place), "{text}: {error}");
+        assert!(error.contains(fault), "{text}: {error}");
     }
     let deep = format!("{}{{}}{}", "{\"items\":".repeat(1000), "}".repeat(1000));
     assert!(vocabulary.compile(&Grammar::JsonSchema(deep)).is_err());

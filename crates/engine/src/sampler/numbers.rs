@@ -40,8 +40,8 @@ pub struct Number {
     pub range: &'static str,
     /// Its value.
     pub get: fn(&SamplerConfig) -> f32,
-    /// Where its value is.
-    pub place: fn(&mut SamplerConfig) -> &mut f32,
+    /// The field with its value.
+    pub field: fn(&mut SamplerConfig) -> &mut f32,
 }
 
 impl Number {
@@ -68,7 +68,7 @@ macro_rules! number {
             allowed: Allowed::$allowed,
             range: $range,
             get: |config| config.$($field).+,
-            place: |config| &mut config.$($field).+,
+            field: |config| &mut config.$($field).+,
         }
     };
 }

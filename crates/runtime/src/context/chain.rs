@@ -31,7 +31,7 @@ impl Context {
         let before: Vec<(SeqId, usize)> = rows().map(|r| (r.seq, self.kv.len(r.seq))).collect();
         let result = links
             .iter()
-            .map(|link| self.place(&link.batch, &link.batch.rows, 0))
+            .map(|link| self.assign_cells(&link.batch, &link.batch.rows, 0))
             .collect::<Result<Vec<_>>>()
             .and_then(|cells| self.evaluate_chain(links, &cells, k));
         if !matches!(result, Ok(Some(_))) {
@@ -47,7 +47,7 @@ impl Context {
         k: usize,
     ) -> Result<Option<Chained>> {
         let model = self.model.clone();
-        let placed: Vec<_> = std::iter::zip(links, cells)
+        let assigned: Vec<_> = std::iter::zip(links, cells)
             .map(|(link, cells)| {
                 let rows = &link.batch.rows;
                 CellAssignment::new(&self.kv, rows, cells, Vec::new(), self.adapted.of_rows(rows))
@@ -62,12 +62,12 @@ impl Context {
             .enumerate()
             .map(|(i, steps)| backend::ChainPass {
                 steps,
-                rows: placed[i].rows(&seen[i].0, &seen[i].1, None),
+                rows: assigned[i].rows(&seen[i].0, &seen[i].1, None),
                 picked: &links[i].picked,
             })
             .collect();
         let mut tops = Vec::new();
-        tops.resize_with(placed.iter().map(|p| p.outputs.len()).sum(), Top::default);
+        tops.resize_with(assigned.iter().map(|cells| cells.outputs.len()).sum(), Top::default);
         let Some(device) = self.backend.whole_passes() else { return Ok(None) };
         let chained = device.run_chain(&chain, k, &mut tops)?;
         if chained.is_some() {

@@ -39,7 +39,7 @@ impl Context {
     }
 
     /// Gives some rows of a batch, of which `first` is the first, their cells.
-    pub(super) fn place(&mut self, batch: &Batch, rows: &[Row], first: usize) -> Result<Vec<u32>> {
+    pub(super) fn assign_cells(&mut self, batch: &Batch, rows: &[Row], first: usize) -> Result<Vec<u32>> {
         let written = batch.run_layers.as_ref().and_then(|mask| self.written_slots(mask));
         if batch.forks.is_empty() {
             return self.kv.append(rows, written.as_ref());

@@ -469,11 +469,13 @@ impl Context {
             let (cells, states) = match (&batch.mtp, &batch.resume) {
                 (Some(_), _) => (self.mtp_cells(rows)?, Vec::new()),
                 (None, Some(_)) => (self.cells_of(rows), self.kv.advance_states(rows, &recurrent)?),
-                (None, None) => (self.place(batch, rows, done)?, self.kv.advance_states(rows, &recurrent)?),
+                (None, None) => {
+                    (self.assign_cells(batch, rows, done)?, self.kv.advance_states(rows, &recurrent)?)
+                }
             };
             let scales = self.adapted.of_rows(rows);
-            let placed = CellAssignment::new(&self.kv, rows, &cells, states, scales);
-            let n_out = placed.outputs.len();
+            let assigned = CellAssignment::new(&self.kv, rows, &cells, states, scales);
+            let n_out = assigned.outputs.len();
             steps.truncate(body);
             steps.extend(head.filter(|_| n_out > 0));
             let (views, view_of_slot) = views(&self.kv, &model.plan, rows, &cells, &steps);
@@ -488,10 +490,10 @@ impl Context {
                 Given { buf, rows: &all[done * width..(done + rows.len()) * width] }
             });
             let kept = kept_after.map(|steps| (steps, &mut self.hidden[hidden]));
-            let placed_rows = placed.rows(&views, &view_of_slot, batch.shortlist.as_deref());
+            let assigned_rows = assigned.rows(&views, &view_of_slot, batch.shortlist.as_deref());
             match tapped.is_wanted() {
-                true => tapped.run(&mut *self.backend, &steps, &placed_rows, output)?,
-                false => parts::run(&mut *self.backend, &steps, &placed_rows, given, kept, output)?,
+                true => tapped.run(&mut *self.backend, &steps, &assigned_rows, output)?,
+                false => parts::run(&mut *self.backend, &steps, &assigned_rows, given, kept, output)?,
             }
             done += rows.len();
             out += n_out;

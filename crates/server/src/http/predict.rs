@@ -50,14 +50,14 @@ pub(super) async fn predict(State(app): State<Arc<App>>, uri: Uri, request: Requ
         Err(error) => return failed(&error, uri.path()),
     };
     let mut answers = tokio::task::JoinSet::new();
-    for (place, instance) in instances.into_iter().enumerate() {
+    for (index, instance) in instances.into_iter().enumerate() {
         let app = app.clone();
-        answers.spawn(async move { (place, one(app, instance).await) });
+        answers.spawn(async move { (index, one(app, instance).await) });
     }
     let mut predictions = vec![Value::Null; answers.len()];
     while let Some(answer) = answers.join_next().await {
         match answer {
-            Ok((place, prediction)) => predictions[place] = prediction,
+            Ok((index, prediction)) => predictions[index] = prediction,
             Err(_) => return failed(&ApiError::server("a request could not be answered"), uri.path()),
         }
     }

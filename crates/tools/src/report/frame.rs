@@ -145,8 +145,8 @@ impl Frame {
 
     /// A line through marks that stand `aside`.
     pub fn line(&self, out: &mut Svg, class: &str, aside: f64, points: impl IntoIterator<Item = (f64, f64)>) {
-        let place = |(x, y)| format!("{:.1},{:.1}", self.at_x(x) + aside, self.at_y(y));
-        let places: Vec<String> = points.into_iter().map(place).collect();
+        let coordinates = |(x, y)| format!("{:.1},{:.1}", self.at_x(x) + aside, self.at_y(y));
+        let places: Vec<String> = points.into_iter().map(coordinates).collect();
         out.add(format_args!("<polyline class=\"{class}\" points=\"{}\"/>", places.join(" ")));
     }
 

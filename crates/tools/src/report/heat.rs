@@ -83,15 +83,15 @@ impl Heat<'_> {
     fn cell(&self, out: &mut Svg, cell: &Cell, (x, y): (f64, f64), (wide, high): (f64, f64)) {
         let title = Escaped(&cell.title);
         let gap = if wide > 4.0 { 0.6 } else { 0.0 };
-        let place =
+        let bounds =
             format!("x=\"{x:.2}\" y=\"{y:.2}\" width=\"{:.2}\" height=\"{:.2}\"", wide - gap, high - gap);
         if !cell.number.is_finite() {
             return out
-                .add(format_args!("<rect class=\"heat missing\" {place}><title>{title}</title></rect>"));
+                .add(format_args!("<rect class=\"heat missing\" {bounds}><title>{title}</title></rect>"));
         }
         let color = color(self.colors.share(cell.number));
         out.add(format_args!(
-            "<rect class=\"heat\" {place} fill=\"{}\"><title>{title}</title></rect>",
+            "<rect class=\"heat\" {bounds} fill=\"{}\"><title>{title}</title></rect>",
             hex(color)
         ));
         let ink = if luminance(color) > 0.5 { "#111" } else { "#fff" };

@@ -58,7 +58,7 @@ impl State {
     pub fn is_for(self, sublayer: usize) -> bool {
         match self {
             State::Run | State::Coarse | State::Skip => true,
-            State::Experts(_) => Candidate::place(sublayer).1 == Sublayer::Mlp,
+            State::Experts(_) => Candidate::layer_and_half(sublayer).1 == Sublayer::Mlp,
         }
     }
 
@@ -236,7 +236,7 @@ impl Candidate {
     }
 
     /// The layer of a sublayer, and which half it is.
-    pub fn place(sublayer: usize) -> (usize, Sublayer) {
+    pub fn layer_and_half(sublayer: usize) -> (usize, Sublayer) {
         (sublayer / 2, if sublayer.is_multiple_of(2) { Sublayer::Attn } else { Sublayer::Mlp })
     }
 

@@ -69,7 +69,7 @@ impl PassCosts {
         let n_layer = context.model().plan.dims.n_layer;
         let full = Candidate::all(n_layer, State::Run);
         let with = |part: Sublayer, state| {
-            let of_part = (0..2 * n_layer).filter(|&s| Candidate::place(s).1 == part);
+            let of_part = (0..2 * n_layer).filter(|&s| Candidate::layer_and_half(s).1 == part);
             of_part.fold(full.clone(), |candidate, sublayer| candidate.with(sublayer, state))
         };
         let draft = |candidate: Candidate| Case::Draft(candidate.mask());

@@ -70,9 +70,9 @@ struct Sums {
 fn quartiles(mut samples: Vec<f64>) -> Option<[f64; 2]> {
     samples.sort_by(f64::total_cmp);
     let at = |share: f64| {
-        let place = share * (samples.len() - 1) as f64;
-        let (below, above) = (samples[place.floor() as usize], samples[place.ceil() as usize]);
-        below + place.fract() * (above - below)
+        let rank = share * (samples.len() - 1) as f64;
+        let (below, above) = (samples[rank.floor() as usize], samples[rank.ceil() as usize]);
+        below + rank.fract() * (above - below)
     };
     (samples.len() > 1).then(|| [at(0.25), at(0.75)])
 }

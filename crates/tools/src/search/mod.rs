@@ -381,7 +381,7 @@ fn find(
     evaluator.score_all(&first, 2)?;
     let perplexity = evaluator.known()[&full].perplexity();
     let ablation = |(sublayer, state, candidate): (usize, State, Candidate)| {
-        let (layer, part) = Candidate::place(sublayer);
+        let (layer, part) = Candidate::layer_and_half(sublayer);
         let saved = costs.of(&full) - costs.of(&candidate);
         Some(Ablation { layer, part, state, saved, score: evaluator.known().get(&candidate)?.clone() })
     };

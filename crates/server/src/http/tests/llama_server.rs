@@ -266,9 +266,9 @@ fn vertex_ai_asks_for_several_answers_at_once() {
     let all = send(instances).json()["predictions"].clone();
     assert_eq!(all[0]["choices"][0]["message"]["content"], " Once upon a time", "{all}");
     assert_eq!(all[1]["content"], " Once upon a time");
-    for (place, what) in [(2, "`messages`"), (3, "chatCompletions"), (4, "object")] {
-        let message = all[place]["error"]["message"].as_str().unwrap();
-        assert!(message.contains(what), "{place}: {message}");
+    for (index, what) in [(2, "`messages`"), (3, "chatCompletions"), (4, "object")] {
+        let message = all[index]["error"]["message"].as_str().unwrap();
+        assert!(message.contains(what), "{index}: {message}");
     }
     assert_eq!((send(json!({})).status, send(json!({ "instances": vec![0; 129] })).status), (400, 400));
 }

@@ -132,7 +132,7 @@ fn sampler(fields: Fields, settings: &mut Settings) -> Result<()> {
                 Allowed::Finite if number.name == "temp" => (0.0, most),
                 Allowed::Finite | Allowed::Positive => (-most, most),
             };
-            *(number.place)(sampler) = value.clamp(low, high) as f32;
+            *(number.field)(sampler) = value.clamp(low, high) as f32;
         }
     }
     let most = i64::from(i32::MAX);

@@ -72,14 +72,13 @@ impl Stream {
                 self.items.push(item);
                 frames.extend(self.begins_item(item));
             }
-            let place = self.place(item);
+            let mut data = self.location(item);
             let (event, delta) = match delta {
                 Delta::Reasoning(text) => ("response.reasoning_text.delta", text),
                 Delta::Content(text) => ("response.output_text.delta", text),
                 Delta::Arguments { text, .. } => ("response.function_call_arguments.delta", text),
                 Delta::Call { .. } => continue,
             };
-            let mut data = place;
             data["delta"] = delta.as_str().into();
             frames.push(self.frame(event, data));
         }
@@ -89,14 +88,14 @@ impl Stream {
         frames
     }
 
-    /// Where an item is.
-    fn place(&self, item: Item) -> Value {
+    /// The fields that say which item an event is about.
+    fn location(&self, item: Item) -> Value {
         let index = self.items.iter().position(|known| *known == item);
-        let mut place = json!({ "item_id": self.item_id(item), "output_index": index });
+        let mut location = json!({ "item_id": self.item_id(item), "output_index": index });
         if !matches!(item, Item::Call(_)) {
-            place["content_index"] = 0.into();
+            location["content_index"] = 0.into();
         }
-        place
+        location
     }
 
     fn item_id(&self, item: Item) -> String {
@@ -119,7 +118,7 @@ impl Stream {
         let mut frames =
             vec![self.frame("response.output_item.added", json!({ "output_index": index, "item": json }))];
         if item == Item::Message {
-            let mut data = self.place(item);
+            let mut data = self.location(item);
             data["part"] = json!({ "type": "output_text", "text": "", "annotations": [], "logprobs": [] });
             frames.push(self.frame("response.content_part.added", data));
         }
@@ -130,9 +129,9 @@ impl Stream {
         let Some(item) = self.items.last().copied() else { return Vec::new() };
         let json = self.json(item, status);
         let mut frames = Vec::new();
-        let place = self.place(item);
+        let location = self.location(item);
         let with = |key: &str, value: &Value| {
-            let mut data = place.clone();
+            let mut data = location.clone();
             data[key] = value.clone();
             data
         };

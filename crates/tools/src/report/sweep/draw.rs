@@ -191,8 +191,8 @@ fn axis_label(over: &str, across: Across) -> &str {
     }
 }
 
-/// A mark's place across; none where nobody knows what it cost.
-fn place(run: &Run, row: &Row, across: Across) -> Option<f64> {
+/// Where a mark stands on the x axis; nothing where its cost is not known.
+fn x_of(run: &Run, row: &Row, across: Across) -> Option<f64> {
     match (across.column(), &row.label) {
         (Some(column), _) => run.value(row, column),
         (None, Label::Number(n)) => Some(*n),
@@ -209,13 +209,13 @@ fn panel(out: &mut Svg, top: f64, runs: &[Run], quantity: &Quantity, across: Acr
         None => [known.value; 2],
     });
     let y = Scale::around_all_sizes(ends.chain(quantity.reference.map(|(at, _)| at)));
-    let places: Vec<f64> = rows().filter_map(|(run, row)| place(run, row, across)).collect();
+    let xs: Vec<f64> = rows().filter_map(|(run, row)| x_of(run, row, across)).collect();
     let x = match across {
         Across::Label => {
-            let of = |pick: fn(f64, f64) -> f64| places.iter().copied().reduce(pick).unwrap_or(0.0);
+            let of = |pick: fn(f64, f64) -> f64| xs.iter().copied().reduce(pick).unwrap_or(0.0);
             Scale::linear(of(f64::min) - 0.6, of(f64::max) + 0.6)
         }
-        Across::Cost | Across::Step => Scale::around(places.iter().copied()),
+        Across::Cost | Across::Step => Scale::around(xs.iter().copied()),
     };
     let (width, top) = (WIDTH - LEFT - BESIDE, top + HEAD);
     let n_series = runs.len() * quantity.columns.len();
@@ -241,7 +241,7 @@ fn panel(out: &mut Svg, top: f64, runs: &[Run], quantity: &Quantity, across: Acr
     {
         let class = color(s);
         let mut marks: Vec<_> = (run.rows.iter())
-            .filter_map(|row| Some((place(run, row, across)?, run.known(row, column)?, row)))
+            .filter_map(|row| Some((x_of(run, row, across)?, run.known(row, column)?, row)))
             .collect();
         marks.sort_by(|a, b| a.0.total_cmp(&b.0));
         let aside = step * (s as f64 - (n_series - 1) as f64 / 2.0);
@@ -281,7 +281,7 @@ fn name_marks(out: &mut Svg, frame: &Frame, runs: &[Run], quantity: &Quantity, a
     let mut names = Vec::new();
     for (i, run) in runs.iter().enumerate() {
         for row in &run.rows {
-            if let (Some(x), Some(y)) = (place(run, row, across), run.value(row, column)) {
+            if let (Some(x), Some(y)) = (x_of(run, row, across), run.value(row, column)) {
                 let text = match &row.label {
                     Label::Pair(attn, mlp) => format!("{attn}+{mlp}"),
                     other => other.text(),

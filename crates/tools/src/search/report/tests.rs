@@ -41,7 +41,7 @@ fn member(name: &str, candidate: Candidate) -> Member {
 fn ablation(sublayer: usize) -> Ablation {
     let mut score = Score::default();
     (0..64).for_each(|i| score.push(&Verdict { agreed: i % 2 == 0, overlap: 0.5, kl: 0.1, nll: 1.0 }));
-    let (layer, part) = Candidate::place(sublayer);
+    let (layer, part) = Candidate::layer_and_half(sublayer);
     Ablation { layer, part, state: State::Skip, saved: 0.15, score }
 }
 
