@@ -170,7 +170,7 @@ fn compare(first: &Report, second: &Report, vs: &str, json: bool) -> Result<()> 
         "first:  {}\nsecond: {} ({changes})\n\n{}",
         first.headline(),
         second.headline(),
-        first.table_beside(second)
+        first.table_of_ratios(second)
     ))
 }
 

@@ -358,11 +358,13 @@ impl DraftArgs {
         if self.has(DraftKind::Model) && !self.model.is_given() {
             return Err(draft_model_args::unnamed("model"));
         }
-        let beside = || head::found_beside(model);
+        let default_head = || head::find_default(model);
         let head_file = match &self.head {
             Some(file) => Some((file.clone(), true)),
-            None if self.has(DraftKind::Head) => Some((beside().ok_or_else(|| no_fitted_head(model))?, true)),
-            None if guides => beside().map(|file| (file, false)),
+            None if self.has(DraftKind::Head) => {
+                Some((default_head().ok_or_else(|| no_fitted_head(model))?, true))
+            }
+            None if guides => default_head().map(|file| (file, false)),
             None => None,
         };
         let mtp = self.has(DraftKind::Mtp) || (auto && !named && model.has_mtp());

@@ -62,7 +62,7 @@ impl DraftModelArgs {
         models: &ModelArgs,
         context: &ContextArgs,
         (model, vocabulary): (&Model, &Tokenizer),
-        beside: &ContextConfig,
+        target: &ContextConfig,
         wants_head: bool,
         drafters: &mut Drafters,
     ) -> Result<()> {
@@ -70,20 +70,20 @@ impl DraftModelArgs {
         let gguf = Arc::new(Gguf::open(&path)?);
         if Model::is_head(&gguf)? {
             let open = |head: &Arc<Model>| {
-                let config = ContextConfig { mtp: true, ..self.config(context, head, beside)? };
+                let config = ContextConfig { mtp: true, ..self.config(context, head, target)? };
                 opened(head, &config)
             };
             drafters.trained = Some(TrainedSource::open(&gguf, model, open)?);
             return Ok(());
         }
         let (tokenizer, draft) = common::load(&gguf, &context.rope)?;
-        let open = || opened(&draft, &self.config(context, &draft, beside)?);
+        let open = || opened(&draft, &self.config(context, &draft, target)?);
         drafters.model = Some(ModelSource::open(&draft, &tokenizer, vocabulary, open)?);
         Ok(())
     }
 
     /// What a draft model's context is to be.
-    fn config(&self, context: &ContextArgs, draft: &Model, beside: &ContextConfig) -> Result<ContextConfig> {
+    fn config(&self, context: &ContextArgs, draft: &Model, target: &ContextConfig) -> Result<ContextConfig> {
         let placement = PlacementRequest {
             gpu_layers: match self.spec_draft_ngl {
                 Some(GpuLayers::Last(layers)) => Some(layers),
@@ -91,13 +91,13 @@ impl DraftModelArgs {
             },
             ..PlacementRequest::default()
         };
-        let config = context.placed(beside.n_ctx.min(draft.n_ctx_train), placement)?;
+        let config = context.placed(target.n_ctx.min(draft.n_ctx_train), placement)?;
         Ok(ContextConfig {
             device: self.spec_draft_device.clone().unwrap_or(config.device),
             key_type: self.spec_draft_type_k.unwrap_or(config.key_type),
             value_type: self.spec_draft_type_v.unwrap_or(config.value_type),
-            sequences: beside.sequences,
-            gpu_cache: beside.gpu_cache.clone(),
+            sequences: target.sequences,
+            gpu_cache: target.gpu_cache.clone(),
             ..config
         })
     }

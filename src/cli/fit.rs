@@ -135,7 +135,7 @@ impl FitArgs {
 
     fn output(&self) -> PathBuf {
         self.output.clone().unwrap_or_else(|| match self.model.files().first() {
-            Some(model) => head::beside(model),
+            Some(model) => head::default_path(model),
             None => "stories13m.head.gguf".into(),
         })
     }

@@ -113,13 +113,13 @@ impl Group {
     /// Of what it is.
     fn name(&self) -> String {
         let ShardLine { provenance, masks, .. } = &self.first().line;
-        let beside = match &self.run.over {
+        let masks = match &self.run.over {
             Some(over) => format!(", {} of {over}", count(masks.len(), "mask")),
             None if masks.is_empty() => String::new(),
             None => format!(", {}", self.run.id.mask),
         };
         let RunId { text_hash, n_ctx, .. } = &self.run.id;
-        format!("{} on text {text_hash} in chunks of {n_ctx}{beside}", provenance.model.name)
+        format!("{} on text {text_hash} in chunks of {n_ctx}{masks}", provenance.model.name)
     }
 
     /// That a line of another run differs in more than the version.

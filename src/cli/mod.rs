@@ -4,12 +4,12 @@
 mod adapter_args;
 mod bench;
 mod bench_tests;
-mod beside_args;
 mod chat;
 mod chat_args;
 mod chat_template;
 mod colors;
 pub mod common;
+mod comparison_args;
 #[cfg(feature = "constraints")]
 mod constraint_args;
 mod device_args;

@@ -5,8 +5,8 @@ use std::{ops::ControlFlow, path::PathBuf};
 use clap::Args;
 
 use super::{
-    beside_args::{ComparisonArgs, Masks},
     common::{self, ContextArgs, ModelArgs, TextArgs},
+    comparison_args::{ComparisonArgs, Masks},
     interrupt, kl_divergence,
     output::note,
     perplexity_report::{Scored, json_of, progress, text_of},
@@ -39,7 +39,7 @@ pub struct PerplexityArgs {
     #[command(flatten)]
     context: ContextArgs,
     #[command(flatten)]
-    beside: ComparisonArgs,
+    comparison: ComparisonArgs,
     #[command(flatten)]
     tasks: TaskArgs,
     #[command(flatten)]
@@ -75,8 +75,8 @@ impl PerplexityArgs {
     /// What can be refused before a file is opened.
     fn check(&self) -> Result<()> {
         self.context.check()?;
-        self.beside.check()?;
-        let sweeps = self.beside.is_sweep();
+        self.comparison.check()?;
+        let sweeps = self.comparison.is_sweep();
         if self.csv.is_some() && !sweeps {
             return Err(Error::Usage("--csv: for several masks, as --exit each makes them".into()));
         }
@@ -106,18 +106,25 @@ impl PerplexityArgs {
     /// The files that are read.
     fn inputs(&self) -> Vec<PathBuf> {
         let base = self.base.clone().filter(|_| self.kl_divergence);
-        let masks = self.beside.file().map(PathBuf::from);
+        let masks = self.comparison.file().map(PathBuf::from);
         self.model.files().into_iter().chain(self.text.file()).chain(base).chain(masks).collect()
     }
 }
 
 pub fn run(args: PerplexityArgs) -> Result<()> {
     args.check()?;
-    let tasks = args.tasks.kind(&args.beside)?;
+    let tasks = args.tasks.kind(&args.comparison)?;
     let gguf = args.model.open()?;
     let (tokenizer, model) = common::load(&gguf, &args.context.rope)?;
     if let Some(kind) = tasks {
-        return tasks::run(kind, &args.text, (&model, &tokenizer), &args.context, &args.beside, args.json);
+        return tasks::run(
+            kind,
+            &args.text,
+            (&model, &tokenizer),
+            &args.context,
+            &args.comparison,
+            args.json,
+        );
     }
     let bos = tokenizer.added_bos();
     if let Some(base) = args.base.as_deref().filter(|_| args.kl_divergence) {
@@ -134,7 +141,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
         Some(0) => model.n_ctx_train as usize,
         Some(n) => n as usize,
     };
-    let masks = args.beside.read(&model)?;
+    let masks = args.comparison.read(&model)?;
     let settings = PerplexitySettings {
         n_ctx,
         bos,
@@ -229,7 +236,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     if tally.chunks < chunks {
         note!("{}", common::interrupted(tally.chunks, chunks, state.is_some()));
     }
-    let beside = match &masks {
+    let scored = match &masks {
         Masks::One(one) => Some(Scored {
             name: &one.name,
             layers: Some(one.mask.to_string()),
@@ -239,7 +246,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
         Masks::None | Masks::Several(_) => None,
     };
     if !args.json {
-        return common::print(text_of(&tally, beside.as_ref()));
+        return common::print(text_of(&tally, scored.as_ref()));
     }
     let mut provenance = provenance(&context);
     if let Masks::One(one) = &masks {
@@ -247,5 +254,5 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     }
     provenance.chunks = Some(Chunks { done: tally.chunks, of: chunks });
     provenance.interrupted = tally.chunks < chunks;
-    common::print_json(&json_of(&tally, beside.as_ref(), &provenance))
+    common::print_json(&json_of(&tally, scored.as_ref(), &provenance))
 }

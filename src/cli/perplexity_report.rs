@@ -19,12 +19,12 @@ pub struct Scored<'a> {
 pub fn json_of(tally: &Tally, scored: Option<&Scored>, provenance: &Provenance) -> Value {
     let n = tally.tokens;
     let mut out = json!({"ppl": tally.ppl(), "stderr": tally.stderr(), "chunks": tally.chunks, "tokens": n});
-    if let (Some(beside), Some(scored)) = (&tally.against_full, scored) {
+    if let (Some(against), Some(scored)) = (&tally.against_full, scored) {
         out[if scored.layers.is_some() { "mask" } else { "draft" }] = json!(scored.name);
-        out["base_ppl"] = json!(beside.full.perplexity(n));
-        out["agreement"] = json!(beside.sums.agreement(n));
-        out["overlap"] = json!(beside.sums.overlap(n));
-        out["kl"] = json!(beside.sums.kl(n));
+        out["base_ppl"] = json!(against.full.perplexity(n));
+        out["agreement"] = json!(against.sums.agreement(n));
+        out["overlap"] = json!(against.sums.overlap(n));
+        out["kl"] = json!(against.sums.kl(n));
         out["cost"] = json!(scored.cost);
     }
     out["provenance"] = provenance.to_json();
@@ -44,13 +44,13 @@ pub fn text_of(tally: &Tally, scored: Option<&Scored>) -> String {
         tally.stderr(),
         count(tally.chunks, "chunk")
     );
-    if let (Some(beside), Some(scored)) = (&tally.against_full, scored) {
+    if let (Some(against), Some(scored)) = (&tally.against_full, scored) {
         text += &format!(
             "full model {:.4}; same first choice {:.2} %, overlap {:.4}, KL {:.4}, bytes read {:.2} %\n",
-            beside.full.perplexity(n),
-            100.0 * beside.sums.agreement(n),
-            beside.sums.overlap(n),
-            beside.sums.kl(n),
+            against.full.perplexity(n),
+            100.0 * against.sums.agreement(n),
+            against.sums.overlap(n),
+            against.sums.kl(n),
             100.0 * scored.cost
         );
     }

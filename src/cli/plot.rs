@@ -77,7 +77,7 @@ pub fn run(args: PlotArgs) -> Result<()> {
     }
     let across = args.x.into();
     let picture = match args.output.is_page {
-        true => sweep::html(&runs, across, &[], &sweep_table::meanings(), &args.output.beside(".csv")),
+        true => sweep::html(&runs, across, &[], &sweep_table::meanings(), &args.output.related(".csv")),
         false => sweep::svg(&runs, across, &[]),
     };
     write_whole(&args.output.path, picture)?;

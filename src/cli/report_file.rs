@@ -36,7 +36,7 @@ impl ReportFile {
     }
 
     /// The same name with another ending, for what goes with it.
-    pub fn beside(&self, ending: &str) -> String {
+    pub fn related(&self, ending: &str) -> String {
         let stem = self.path.file_stem().map_or("report".into(), |stem| stem.to_string_lossy());
         format!("{stem}{ending}")
     }

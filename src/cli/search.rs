@@ -215,7 +215,7 @@ pub fn run(args: SearchArgs) -> Result<()> {
     let kept = skips.write_with(&args.output, Some(&provenance.to_json()));
     let draw = |file: &ReportFile| {
         let page = match file.is_page {
-            true => report::html(&model.name, &outcome, &provenance, &file.beside("")),
+            true => report::html(&model.name, &outcome, &provenance, &file.related("")),
             false => report::svg(&model.name, &outcome, &provenance),
         };
         write_whole(&file.path, page)

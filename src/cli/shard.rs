@@ -13,8 +13,9 @@ use std::{
 use clap::Args;
 
 use super::{
-    beside_args::Masks,
-    common, interrupt,
+    common,
+    comparison_args::Masks,
+    interrupt,
     output::note,
     perplexity_report::progress,
     shard_lines::{self, Run, ShardLine, Sums},

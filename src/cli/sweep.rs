@@ -157,7 +157,7 @@ fn picture(file: &ReportFile, table: &Table, over: &Over) -> Result<String> {
     Ok(match file.is_page {
         true => {
             let meanings = sweep_table::meanings();
-            report::html(&runs, Across::Label, &masks, &meanings, &file.beside(".csv"))
+            report::html(&runs, Across::Label, &masks, &meanings, &file.related(".csv"))
         }
         false => report::svg(&runs, Across::Label, &masks),
     })

@@ -6,8 +6,8 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{
-    beside_args::{ComparisonArgs, Masks},
     common::{self, ContextArgs, TextArgs},
+    comparison_args::{ComparisonArgs, Masks},
     interrupt,
     output::{note, warning},
     perplexity_report::{mask_line, progress},
@@ -64,7 +64,7 @@ pub enum Kind {
 
 impl TaskArgs {
     /// What is asked for, if it is tasks.
-    pub fn kind(&self, beside: &ComparisonArgs) -> Result<Option<Kind>> {
+    pub fn kind(&self, comparison: &ComparisonArgs) -> Result<Option<Kind>> {
         let kind = match self {
             TaskArgs { hellaswag: true, hellaswag_tasks: Some(0), .. } => {
                 return Err(Error::Usage("--hellaswag-tasks 0: give 1 or more, or leave it out".into()));
@@ -78,7 +78,7 @@ impl TaskArgs {
             }
             _ => return Ok(None),
         };
-        match beside.is_sweep() {
+        match comparison.is_sweep() {
             true => {
                 Err(Error::Usage(format!("--{}: one mask at a time, so no list and no each", kind.flag())))
             }
@@ -128,11 +128,11 @@ pub fn run(
     text: &TextArgs,
     (model, tokenizer): (&Arc<Model>, &Tokenizer),
     context: &ContextArgs,
-    beside: &ComparisonArgs,
+    comparison: &ComparisonArgs,
     json: bool,
 ) -> Result<()> {
     let tasks = kind.read(text, tokenizer)?;
-    let mask = match beside.read(model)? {
+    let mask = match comparison.read(model)? {
         Masks::One(one) => Some(one),
         _ => None,
     };

@@ -109,7 +109,7 @@ fn a_head_beside_its_model_drafts_without_being_named() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("m.gguf");
     fs::copy(five_layers(), &model).unwrap();
-    let beside = spec_run::head::beside(&model);
+    let beside = spec_run::head::default_path(&model);
     assert_eq!(beside, folder.path().join("m.head.gguf"));
     let model = model.display().to_string();
     let text = |more: &[&str]| {

@@ -14,7 +14,7 @@ use spec_run::{
     scores::greedy,
     search::{
         Calibration, CalibrationSettings, Candidate, Journal, ModelJudge, SearchSettings, State, Sublayer,
-        WallClock, cells_beside_texts, search, states_beside_texts,
+        WallClock, extra_cells, extra_states, search,
     },
 };
 
@@ -72,8 +72,8 @@ fn a_judge_of_recurrent_models_says_what_drafts_by_hand_do() {
         let calibration = Calibration::from_text(&text, None, &AMOUNT).unwrap();
         // Not a state more than is said to be enough.
         let mut judging = context(&model, |config| {
-            config.n_ctx = (AMOUNT.cells() + cells_beside_texts(DEPTH)) as u32;
-            config.extra_states = states_beside_texts(&AMOUNT, false);
+            config.n_ctx = (AMOUNT.cells() + extra_cells(DEPTH)) as u32;
+            config.extra_states = extra_states(&AMOUNT, false);
         });
         let mut by_hand = context(&model, |_| {});
         let mut judge = ModelJudge::new(&mut judging, calibration.clone()).unwrap();
@@ -154,8 +154,8 @@ fn a_search_changes_only_what_layers_have() {
     let text = tokens(4 * AMOUNT.chunk, 5, model.n_vocab());
     let calibration = Calibration::from_text(&text, None, &AMOUNT).unwrap();
     let mut context = context(&model, |config| {
-        config.n_ctx = (AMOUNT.cells() + cells_beside_texts(DEPTH)) as u32;
-        config.extra_states = states_beside_texts(&AMOUNT, false);
+        config.n_ctx = (AMOUNT.cells() + extra_cells(DEPTH)) as u32;
+        config.extra_states = extra_states(&AMOUNT, false);
     });
     let judge = ModelJudge::new(&mut context, calibration).unwrap();
     let settings =

@@ -11,7 +11,7 @@ use spec_run::{
     scores::greedy,
     search::{
         Calibration, CalibrationSettings, Candidate, Journal, Measured, Member, ModelJudge, PassCosts, RunId,
-        SearchOutcome, SearchSettings, Span, State, Stopwatch, WallClock, cells_beside_texts, search,
+        SearchOutcome, SearchSettings, Span, State, Stopwatch, WallClock, extra_cells, search,
     },
 };
 
@@ -25,7 +25,7 @@ fn text_of(model: &Arc<Model>) -> Calibration {
 }
 
 fn judging_context(model: &Arc<Model>) -> Context {
-    context(model, |c| c.n_ctx = (AMOUNT.cells() + cells_beside_texts(DEPTH)) as u32)
+    context(model, |c| c.n_ctx = (AMOUNT.cells() + extra_cells(DEPTH)) as u32)
 }
 
 fn places(spans: &[Span]) -> Vec<(usize, usize)> {

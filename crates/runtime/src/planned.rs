@@ -175,7 +175,7 @@ pub fn plan_for(
     let lows_for = |rows| with_lows.map_or(0, |gpus| gpus.lows_bytes(model, &all, rows));
     let shares_memory = rooms.iter().any(|room| room.shares_memory);
     // The first GPU is the one that multiplies with what lies in RAM.
-    let place_beside = |rows, streaming| {
+    let place_with_room = |rows, streaming| {
         let of = |(i, room): (usize, &GpuRoom)| Room {
             number: room.number,
             vram: room.vram,
@@ -200,7 +200,7 @@ pub fn plan_for(
     // Where something lies in RAM, with room to multiply with it, unless that is much or leaves the GPU empty.
     let streams = rooms.first().is_some_and(|room| room.streams(config));
     let place = |rows| {
-        let placement = place_beside(rows, 0)?;
+        let placement = place_with_room(rows, 0)?;
         let takes_for = |units: &UnitSet| {
             used.filter(|_| streams).map_or(0, |gpus| gpus.offload_bytes(model, units, rows))
         };
@@ -211,8 +211,8 @@ pub fn plan_for(
         if takes == 0 || rooms.first().is_none_or(|room| takes > room.vram / MOST_STREAMING) {
             return Ok((placement, false));
         }
-        match place_beside(rows, takes) {
-            Ok(beside) if beside.uses(Place::Vram) => Ok((beside, true)),
+        match place_with_room(rows, takes) {
+            Ok(with_room) if with_room.uses(Place::Vram) => Ok((with_room, true)),
             Ok(_) | Err(Error::Memory(_)) => Ok((placement, false)),
             Err(e) => Err(e),
         }
@@ -354,14 +354,14 @@ mod tests {
         let Planned { placement: apart, max_rows, .. } = planned(false, u64::MAX / 2);
         assert!(apart.uses(Place::Vram) && apart.uses(Place::Ram) && !apart.uses(Place::File));
         let (on_gpu, in_ram) = (apart.bytes_on_gpu(), apart.bytes_in_ram());
-        let beside = cpu_overhead(&model, &config, max_rows, &apart.on_cpu());
+        let overhead = cpu_overhead(&model, &config, max_rows, &apart.on_cpu());
         // Enough for what lies in RAM, and for all of it where the GPU has memory of its own.
-        let pool = beside + in_ram;
+        let pool = overhead + in_ram;
         assert!(on_gpu > in_ram && !plan(false, pool).uses(Place::File));
-        let pool = on_gpu + beside + in_ram / 2;
+        let pool = on_gpu + overhead + in_ram / 2;
         let shared = plan(true, pool);
         assert!(shared.uses(Place::Vram) && shared.uses(Place::File), "{on_gpu} and {in_ram} of {pool}");
         assert!(shared.bytes_on_gpu() + shared.bytes_in_ram() <= pool);
-        assert!(!plan(true, on_gpu + beside + in_ram).uses(Place::File));
+        assert!(!plan(true, on_gpu + overhead + in_ram).uses(Place::File));
     }
 }

@@ -28,13 +28,13 @@ const KEY_RIDGE: &str = "head.made.ridge";
 const KEY_AGREEMENT: &str = "head.made.agreement";
 
 /// Where the head of a model in a file lies, if it has one.
-pub fn beside(model: &Path) -> PathBuf {
+pub fn default_path(model: &Path) -> PathBuf {
     with_suffix(&model.with_extension(""), ".head.gguf")
 }
 
 /// The head that lies beside a model's file.
-pub fn found_beside(model: &Model) -> Option<PathBuf> {
-    Some(beside(Path::new(model.gguf.name()))).filter(|file| file.is_file())
+pub fn find_default(model: &Model) -> Option<PathBuf> {
+    Some(default_path(Path::new(model.gguf.name()))).filter(|file| file.is_file())
 }
 
 /// How a head was made.

@@ -19,7 +19,7 @@ mod vocabulary;
 mod weights;
 
 pub use drafter::{Candidate, Drafter, Origin, PackedHead, read_taps};
-pub use file::{Head, Made, beside, found_beside};
+pub use file::{Head, Made, default_path, find_default};
 pub use products::{Together, alone};
 pub use shape::{HeadShape, Part};
 pub use tables::Tables;

@@ -31,7 +31,7 @@ impl Drafters {
         let masks = masks_by_default(context);
         let mtp = context.has_mtp();
         // One pass cannot leave rows for both heads.
-        let file = head::found_beside(model).filter(|_| !mtp);
+        let file = head::find_default(model).filter(|_| !mtp);
         let head = file.and_then(|file| HeadSource::open(&file, context).ok());
         Drafters { ngram: true, head, model: None, trained: None, mtp, exits: None, masks }
     }

@@ -83,12 +83,12 @@ pub fn forecasts(
 ) -> Vec<HeadForecast> {
     let of = |kind: HeadKind| {
         let bytes = kind.bytes(dims, parts);
-        let beside = Budgets { scratch: budgets.scratch + bytes, ..budgets };
-        let whole = whole_layers(beside).ok()?;
+        let with_head = Budgets { scratch: budgets.scratch + bytes, ..budgets };
+        let whole = whole_layers(with_head).ok()?;
         let on_gpu = whole.uses(Place::Vram);
         let speed = if on_gpu { basis.vram } else { basis.ram };
         let head = HeadSteps { seconds: bytes as f64 / speed.value, acceptance: kind.acceptance() };
-        let in_steps = apart(beside).map(|apart| {
+        let in_steps = apart(with_head).map(|apart| {
             let basis = Basis { acceptance: apart.acceptance, ..*basis };
             apart.placement.predict_in_steps(&basis, head)
         });

@@ -156,7 +156,7 @@ impl Report {
     }
 
     /// This one beside a second: the quotient of each figure, first over second.
-    pub fn table_beside(&self, second: &Report) -> String {
+    pub fn table_of_ratios(&self, second: &Report) -> String {
         let head = ["test", "first", "second", "unit", "first / second", "min", "max"];
         let mut rows = vec![head.map(String::from)];
         for (a, b) in pairs(self, second) {

@@ -126,10 +126,10 @@ impl Tally {
         self.chunks += other.chunks;
         self.tokens += other.tokens;
         self.nll.add_all(&other.nll);
-        if let Some(beside) = &other.against_full {
+        if let Some(against) = &other.against_full {
             let sums = self.against_full.get_or_insert_default();
-            sums.full.add_all(&beside.full);
-            sums.sums.add_all(&beside.sums);
+            sums.full.add_all(&against.full);
+            sums.sums.add_all(&against.sums);
         }
     }
 }
@@ -299,10 +299,10 @@ fn score_seeing(
             }
             see(context.logits(i), chunk[pos + 1])?;
             tally.nll.add(nll);
-            if let Some(beside) = &mut tally.against_full {
+            if let Some(against) = &mut tally.against_full {
                 let full = LogProbs::new(&full_logits[i * n_vocab..][..n_vocab]);
-                beside.sums.add(&Comparison::exact(&full, &masked));
-                beside.full.add(-full.at(next));
+                against.sums.add(&Comparison::exact(&full, &masked));
+                against.full.add(-full.at(next));
             }
         }
     }

@@ -6,7 +6,7 @@ const LEFT: f64 = 64.0;
 const HEAD: f64 = 50.0;
 const FOOT: f64 = 56.0;
 /// For the bar of colours.
-const BESIDE: f64 = 120.0;
+const RIGHT: f64 = 120.0;
 const WIDEST: f64 = 38.0;
 const HIGHEST: f64 = 24.0;
 /// A cell of that width has room for its number.
@@ -40,7 +40,7 @@ pub struct Heat<'a> {
 impl Heat<'_> {
     fn cell_size(&self) -> (f64, f64) {
         let n = self.across.0.len().max(self.down.0.len()).max(1);
-        let wide = ((WIDTH - LEFT - BESIDE) / n as f64).min(WIDEST);
+        let wide = ((WIDTH - LEFT - RIGHT) / n as f64).min(WIDEST);
         (wide, wide.min(HIGHEST))
     }
 

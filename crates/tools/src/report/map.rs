@@ -16,7 +16,7 @@ const HEAD: f64 = 58.0;
 const FOOT: f64 = 48.0;
 const LEFT: f64 = 64.0;
 /// For the names.
-const BESIDE: f64 = 170.0;
+const RIGHT: f64 = 170.0;
 /// Numbers of layers below the cells, at most.
 const NUMBERS: usize = 17;
 /// A cell of that width has room for a digit.
@@ -87,7 +87,7 @@ pub fn height(masks: usize) -> f64 {
 /// From `top` on.
 pub fn draw(out: &mut Svg, masks: &[(String, RunLayers)], top: f64) {
     let n_layer = masks.iter().map(|(_, mask)| mask.n_layer()).max().unwrap_or(1).max(1);
-    let cell = ((WIDTH - LEFT - BESIDE) / n_layer as f64).min(WIDEST);
+    let cell = ((WIDTH - LEFT - RIGHT) / n_layer as f64).min(WIDEST);
     out.text("title", (LEFT, top + 20.0), "What each mask leaves out");
     let all: Vec<Vec<[Fate; 2]>> = masks.iter().map(|(_, mask)| fates(mask)).collect();
     legend(out, &all, top + 40.0);

@@ -39,22 +39,22 @@ pub trait Judge {
 }
 
 /// Cells that a judge needs beside those of its texts.
-pub fn cells_beside_texts(drafts: usize) -> usize {
+pub fn extra_cells(drafts: usize) -> usize {
     MOST_ROWS.max(CONTINUED_AT_ONCE * drafts)
 }
 
 /// States of recurrent layers that it needs beside a text's: [`ContextConfig::extra_states`](crate::ContextConfig::extra_states).
 /// Texts that the model has `written` may be short, and then marks are in more of them.
-pub fn states_beside_texts(settings: &CalibrationSettings, written: bool) -> usize {
+pub fn extra_states(settings: &CalibrationSettings, written: bool) -> usize {
     settings.most_in_texts(written, |judged| marks::states_at(judged, 0)) + STATES_OF_FORKS
 }
 
 /// Gives a context the room that a judge takes, with texts of these settings and drafts of up to so many tokens: they begin
 /// everywhere in texts that are there already.
 pub fn make_room(config: &mut ContextConfig, settings: &CalibrationSettings, drafts: usize, written: bool) {
-    config.n_ctx = u32::try_from(settings.cells() + cells_beside_texts(drafts)).unwrap_or(u32::MAX);
+    config.n_ctx = u32::try_from(settings.cells() + extra_cells(drafts)).unwrap_or(u32::MAX);
     config.swa_full = true;
-    config.extra_states = states_beside_texts(settings, written);
+    config.extra_states = extra_states(settings, written);
 }
 
 /// Judges candidates by the model itself.

@@ -38,7 +38,7 @@ pub use costs::PassCosts;
 pub use evaluator::Progress;
 pub use family::Proof;
 pub use journal::{Entry, Journal, RunId};
-pub use judge::{ModelJudge, cells_beside_texts, make_room, states_beside_texts};
+pub use judge::{ModelJudge, extra_cells, extra_states, make_room};
 pub use measured::Measured;
 pub use objective::Objective;
 pub use score::Score;

@@ -20,7 +20,7 @@ use crate::{
 
 pub const LEFT: f64 = 64.0;
 /// For names beside a plot.
-const BESIDE: f64 = 150.0;
+const RIGHT: f64 = 150.0;
 const HEAD: f64 = 50.0;
 const PLOT: f64 = 170.0;
 const FOOT: f64 = 48.0;
@@ -217,7 +217,7 @@ fn panel(out: &mut Svg, top: f64, runs: &[Run], quantity: &Quantity, across: Acr
         }
         Across::Cost | Across::Step => Scale::around(xs.iter().copied()),
     };
-    let (width, top) = (WIDTH - LEFT - BESIDE, top + HEAD);
+    let (width, top) = (WIDTH - LEFT - RIGHT, top + HEAD);
     let n_series = runs.len() * quantity.columns.len();
     let apart = match across {
         Across::Label => width / (x.ends().1 - x.ends().0),

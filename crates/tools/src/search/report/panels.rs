@@ -22,7 +22,7 @@ use crate::{
 
 const LEFT: f64 = 64.0;
 /// For names beside a plot.
-const BESIDE: f64 = 190.0;
+const RIGHT: f64 = 190.0;
 const CHARS: usize = 26;
 const HEAD: f64 = 50.0;
 const PLOT: f64 = 200.0;
@@ -39,7 +39,7 @@ const FAMILY: usize = 2;
 const BASELINE: usize = 3;
 
 fn frame(top: f64, height: f64, x: Scale, y: Scale) -> Frame {
-    Frame { left: LEFT, top: top + HEAD, width: WIDTH - LEFT - BESIDE, height, x, y, radius: radius(ROW) }
+    Frame { left: LEFT, top: top + HEAD, width: WIDTH - LEFT - RIGHT, height, x, y, radius: radius(ROW) }
 }
 
 /// High enough for so many names beside it.

@@ -111,10 +111,10 @@ fn every_mask_and_sublayer_has_its_marks() {
     assert_eq!(of_class(&document, "circle", "cloud").len(), 1);
     // Each line and each dot by its name, whose text is short enough to be whole.
     for name in ["best", "bold <1> = exit 2", "every second layer"] {
-        let beside = of_class(&document, "text", "name")
+        let labels = of_class(&document, "text", "name")
             .into_iter()
             .filter(|label| label.children().any(|part| part.is_text() && part.text() == Some(name)));
-        assert_eq!(beside.count(), 2, "{name}");
+        assert_eq!(labels.count(), 2, "{name}");
     }
     // By hand: of 64 positions half is 0.5 ± 0.0625, and the loop's quartiles are 1.25 and 1.75 around 1.5.
     let lengths = |up: bool| {
