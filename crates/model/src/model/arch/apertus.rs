@@ -1,14 +1,6 @@
 //! Apertus: queries and keys are normed per head, and the MLP is plain, with xIELU, whose curve each layer has its own of.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, HeadNorms},
-        builder::Body,
-    },
-    plan::{Activation, Op, RopePairs},
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;

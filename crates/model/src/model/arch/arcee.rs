@@ -1,10 +1,6 @@
 //! Arcee AFM: a llama whose MLP is plain, with a squared ReLU.
 
-use crate::{
-    Result,
-    model::{Builder, blocks::Decoder, builder::Body},
-    plan::{Activation, RopePairs},
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Neighbours)?;

@@ -1,14 +1,6 @@
 //! BERT, and XLM-RoBERTa through it: positions are a second embedding, a plain MLP with GELU, biases on everything.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, Encoder},
-        builder::Body,
-    },
-    plan::Activation,
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, None)?;

@@ -1,11 +1,7 @@
 //! Command R, R+ and R7B: attention and MLP read the same layer norm, logits are scaled. R+ norms each head of queries and
 //! keys by weights of its own; in R7B and Command A three layers of four see a window, and the fourth is not told positions.
 
-use crate::{
-    Result,
-    model::{Builder, blocks::Decoder, builder::Body},
-    plan::{NormKind, RopePairs},
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = first(b)?;

@@ -1,16 +1,7 @@
 //! DeepSeek V2, V3 and R1, Kimi K2, GLM-4.7-Flash, and Mistral 4: attention through latents, and experts in groups with a
 //! shared one beside them, after a few layers without.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, Latent, Residual, Shared},
-        builder::Body,
-        rope::{self, Source, Stretch},
-    },
-    plan::{Gating, RopePairs, Temperature},
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     latents(b, true)

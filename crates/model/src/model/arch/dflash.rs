@@ -2,15 +2,7 @@
 //! that model's layers left of it; the block is the text's last token and masks, which see each other both ways. A DSpark head adds to
 //! each token's logits what the token before makes of it.
 
-use crate::{
-    Result,
-    model::{
-        Block, Builder, DraftsFor, Markov,
-        blocks::{Decoder, HeadNorms, whole_norm},
-        builder::Body,
-    },
-    plan::{Activation, Buf, Inject, LayerOps, NormKind, Op, RopePairs},
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     refuse_others(b)?;

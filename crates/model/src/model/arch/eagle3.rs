@@ -1,15 +1,7 @@
 //! EAGLE-3: one layer that drafts for another model. It reads what three of that model's layers left of a token, together
 //! with the token that came next; and goes on from what it has left itself.
 
-use crate::{
-    Result,
-    model::{
-        Builder, DraftsFor,
-        blocks::{Decoder, whole_norm},
-        builder::Body,
-    },
-    plan::{Buf, EmbedBy, Mtp, NormKind, Op, Parts, RopePairs},
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     if b.dims.n_layer != 1 {
@@ -62,7 +54,7 @@ pub fn build(b: &mut Builder) -> Result<Body> {
     decoder.attn_norm = None;
     decoder.attention.input = pair;
     let layer = decoder.layer(b, 0)?;
-    let head = crate::model::blocks::head(b, "output_norm", NormKind::Rms, 1.0, None)?;
+    let head = head(b, "output_norm", NormKind::Rms, 1.0, None)?;
     // It is none of the model's layers.
     b.dims.n_layer = 0;
     b.drafts_for(DraftsFor { taps, dim: of_dim, tokens, block: None });

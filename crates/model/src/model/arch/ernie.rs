@@ -1,15 +1,7 @@
 //! ERNIE 4.5: a llama, and the larger ones with experts whose choice has a bias, maybe with a shared one beside them, in the
 //! layers after the first few.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, Shared},
-        builder::Body,
-    },
-    plan::RopePairs,
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Neighbours)?;

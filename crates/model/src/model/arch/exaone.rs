@@ -1,15 +1,7 @@
 //! EXAONE 3 and 4. The third is a llama. In the fourth sublayers read the stream as it is, and what they give is normed;
 //! queries and keys are normed per head. In 32B three layers of four see a window, and the fourth is not told positions.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, HeadNorms},
-        builder::Body,
-    },
-    plan::RopePairs,
-};
+use super::prelude::*;
 
 pub fn build_3(b: &mut Builder) -> Result<Body> {
     Decoder::new(b, RopePairs::Halves)?.build(b)

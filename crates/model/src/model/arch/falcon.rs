@@ -1,10 +1,6 @@
 //! Falcon: attention and a plain MLP read the same layer norm of the stream, in 40B one each.
 
-use crate::{
-    Result,
-    model::{Builder, blocks::Decoder, builder::Body},
-    plan::{Activation, NormKind, RopePairs},
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;

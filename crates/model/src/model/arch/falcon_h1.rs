@@ -1,14 +1,6 @@
 //! Falcon-H1: attention and a Mamba 2 read the same norm, and both are added to the stream.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, Mixer, MixerSizes, Residual},
-        builder::Body,
-    },
-    plan::RopePairs,
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;

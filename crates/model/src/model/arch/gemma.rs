@@ -2,16 +2,7 @@
 //! are norms after the sublayers too and most layers see a window; Gemma 2 caps scores and logits, Gemma 3 norms queries
 //! and keys instead and turns more slowly where there is no window.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, HeadNorms, embed, whole_norm},
-        builder::Body,
-        rope::Source,
-    },
-    plan::{Activation, Buf, RopePairs},
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     first(b)?.build(b)

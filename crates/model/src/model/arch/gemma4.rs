@@ -5,16 +5,7 @@
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{self, Decoder, Experts, HeadNorms, Heads, Residual, ResidualNorm, whole_norm},
-        builder::Body,
-        rope::{self, Source},
-    },
-    plan::{Activation, Buf, EmbedBy, LayerOps, Linear, Norm, NormKind, Op, RopePairs},
-};
+use super::prelude::*;
 
 /// The inputs of all layers side by side, each of so many numbers.
 #[derive(Clone, Copy)]
@@ -25,7 +16,7 @@ struct LayerInputs {
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let decoder = decoder(b)?;
-    let mut embed = vec![blocks::embed(b, decoder.embed_scale)?];
+    let mut embed = vec![embed(b, decoder.embed_scale)?];
     let inputs = match b.u32("embedding_length_per_layer_input")? {
         None | Some(0) => None,
         Some(_) => Some(layer_inputs(b, &mut embed)?),
@@ -35,12 +26,7 @@ pub fn build(b: &mut Builder) -> Result<Body> {
         layers.push(layer(b, &decoder, inputs, l)?);
     }
     let cap = b.positive_or_none("final_logit_softcapping")?;
-    Ok(Body {
-        embed,
-        layers,
-        head: Some(blocks::head(b, "output_norm", NormKind::Rms, 1.0, cap)?),
-        mtp: None,
-    })
+    Ok(Body { embed, layers, head: Some(head(b, "output_norm", NormKind::Rms, 1.0, cap)?), mtp: None })
 }
 
 /// What is as in other models, with the geometry of each layer.

@@ -1,10 +1,6 @@
 //! GLM-4 (0414) and GLM-OCR's text: norms before and after each sublayer, part of each head turns.
 
-use crate::{
-    Result,
-    model::{Builder, blocks::Decoder, builder::Body},
-    plan::RopePairs,
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     // Where positions have sections (of a picture's), the halves of a head turn; text has the same position in all.

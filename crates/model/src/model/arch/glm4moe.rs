@@ -1,15 +1,7 @@
 //! GLM-4.5 to 4.7: experts by sigmoid with a shared one beside them, after a few layers without; biases on queries, keys
 //! and values, half of each head turns, and the larger models norm queries and keys per head.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, HeadNorms, Shared},
-        builder::Body,
-    },
-    plan::{Gating, RopePairs},
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;

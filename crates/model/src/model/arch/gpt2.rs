@@ -1,10 +1,6 @@
 //! GPT-2: positions are a second embedding and nothing turns; layer norms, a plain MLP with GELU, biases on everything.
 
-use crate::{
-    Result,
-    model::{Builder, blocks::Decoder, builder::Body},
-    plan::{Activation, Buf, EmbedBy, NormKind, Op},
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, None)?;

@@ -1,11 +1,7 @@
 //! gpt-oss: experts with biases and a clamped activation, weighed by a softmax over the chosen ones; every head has a sink
 //! that takes part of its attention, every other layer sees a window only.
 
-use crate::{
-    Result,
-    model::{Builder, blocks::Decoder, builder::Body, rope::Source},
-    plan::{Activation, Gating, RopePairs},
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;

@@ -2,15 +2,7 @@
 //! scores, what each sublayer gives,
 //! and divides its logits.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, Mixer, MixerSizes, Shared},
-        builder::Body,
-    },
-    plan::RopePairs,
-};
+use super::prelude::*;
 
 /// A key whose name says something else tells whether positions are told.
 pub fn build(b: &mut Builder) -> Result<Body> {

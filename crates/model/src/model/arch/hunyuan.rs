@@ -1,15 +1,7 @@
 //! Hunyuan: a llama that norms queries and keys per head after they are turned; the larger ones with experts and a shared one
 //! beside them.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, HeadNorms, Shared},
-        builder::Body,
-    },
-    plan::RopePairs,
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;

@@ -1,15 +1,7 @@
 //! Jina's BERT 2: nobody is told positions, but scores fall with the distance; queries and keys are normed in some, and the MLP's
 //! gate goes through GELU.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, Encoder, HeadNorms},
-        builder::Body,
-    },
-    plan::{Activation, NormKind},
-};
+use super::prelude::*;
 
 /// A head's score loses at most so many halvings for each place.
 const MOST: f32 = 8.0;

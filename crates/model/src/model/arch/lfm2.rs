@@ -1,14 +1,6 @@
 //! LFM2, dense and with experts: short convolutions, and attention on some layers, which queries and keys are normed for.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, HeadNorms, Mixer},
-        builder::Body,
-    },
-    plan::RopePairs,
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     b.attends = b.lists_above_zero("attention.head_count_kv")?;

@@ -1,10 +1,6 @@
 //! Llama 1, 2, 3.x, Mistral, Mixtral and everything else that calls itself `llama`: neighbours rotate.
 
-use crate::{
-    Result,
-    model::{Builder, blocks::Decoder, builder::Body},
-    plan::RopePairs,
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Neighbours)?;

@@ -1,14 +1,6 @@
 //! Mamba 2: no attention and no MLP at all.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Mixer, MixerSizes, Residual, embed, head, whole_norm},
-        builder::Body,
-    },
-    plan::{Buf, LayerOps, NormKind},
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mixer = Mixer::Mamba2(MixerSizes::read(b)?);

@@ -1,15 +1,7 @@
 //! MiniMax-M2: experts by sigmoid with a bias for the choice; queries and keys are normed over all heads together, half of
 //! each head turns.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, HeadNorms},
-        builder::Body,
-    },
-    plan::RopePairs,
-};
+use super::prelude::*;
 
 pub fn build_m2(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;

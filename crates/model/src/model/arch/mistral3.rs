@@ -1,11 +1,7 @@
 //! Ministral 3 and Devstral 2: a llama whose queries grow with the position, beyond the context that it was first
 //! trained for.
 
-use crate::{
-    Result,
-    model::{Builder, blocks::Decoder, builder::Body},
-    plan::{RopePairs, Temperature},
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Neighbours)?;

@@ -42,8 +42,24 @@ mod smollm3;
 mod stablelm;
 mod starcoder2;
 
-use super::{Builder, builder::Body};
-use crate::Result;
+use prelude::*;
+
+/// What the architectures' files use.
+mod prelude {
+    pub(super) use crate::{
+        Result,
+        model::{
+            Block, Builder, DraftsFor, Markov,
+            blocks::*,
+            builder::Body,
+            rope::{self, Source, Stretch},
+        },
+        plan::{
+            Activation, Buf, EmbedBy, Gating, Inject, LayerOps, Linear, Mtp, Norm, NormKind, Op, Parts,
+            RopePairs, Temperature,
+        },
+    };
+}
 
 pub type Build = fn(&mut Builder) -> Result<Body>;
 

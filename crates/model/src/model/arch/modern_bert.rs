@@ -1,16 +1,7 @@
 //! ModernBERT: norms stand before the sublayers, positions rotate, the MLP's gate goes through GELU; two of three layers see a
 //! window, to both sides, and rotate faster.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, embed, whole_norm},
-        builder::Body,
-        rope::Source,
-    },
-    plan::{Activation, Buf, NormKind, RopePairs},
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let dim = b.dims.dim;

@@ -1,16 +1,7 @@
 //! Muse Glimmer: the embedding is normed, there are norms before and after each sublayer, a sigmoid gate goes over what
 //! attention gives; three layers of four see a window, and the fourth is not told positions.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, HeadNorms, ResidualNorm, whole_norm},
-        builder::Body,
-        rope::Source,
-    },
-    plan::{Buf, Norm, NormKind, RopePairs},
-};
+use super::prelude::*;
 
 /// Of the norms after a sublayer.
 const EPS_AFTER: f32 = 1e-8;

@@ -1,10 +1,6 @@
 //! Nemotron 3 and Minitron: layer norms, a plain MLP with a squared ReLU, part of each head turns.
 
-use crate::{
-    Result,
-    model::{Builder, blocks::Decoder, builder::Body},
-    plan::{Activation, NormKind, RopePairs},
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;

@@ -1,15 +1,7 @@
 //! Nemotron-H, dense and with experts: each layer is one sublayer, a Mamba 2, attention that is not told positions, or an MLP
 //! whose activation is a square. Experts may work on a narrower copy of the stream.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, Mixer, MixerSizes, Residual, Shared, embed, head, mtp},
-        builder::Body,
-    },
-    plan::{Activation, Buf, Gating, LayerOps, NormKind},
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     b.attends = b.lists_above_zero("attention.head_count_kv")?;

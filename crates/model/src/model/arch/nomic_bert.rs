@@ -1,14 +1,6 @@
 //! BERT with rotated positions: Nomic's, whose MLP is gated, or has experts in every second layer; and Jina's third.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, Encoder},
-        builder::Body,
-    },
-    plan::{Activation, RopePairs},
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let decoder = Decoder::new(b, RopePairs::Halves)?;

@@ -1,16 +1,7 @@
 //! OLMo 2 and 3: sublayers read the stream as it is, and what they give is normed; queries and keys are normed over all heads
 //! together. In OLMo 3 most layers see a window, and turn unstretched.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, HeadNorms},
-        builder::Body,
-        rope::Source,
-    },
-    plan::RopePairs,
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;

@@ -1,14 +1,6 @@
 //! OLMoE: experts whose weights keep what the others had of the softmax; queries and keys are normed over all heads together.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, HeadNorms},
-        builder::Body,
-    },
-    plan::RopePairs,
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;

@@ -2,11 +2,7 @@
 //! whose queries, keys and values lie in one tensor, gate and up in another; the window that
 //! early files name is not used. Phi-3.5-MoE is the same with biases everywhere, and experts.
 
-use crate::{
-    Result,
-    model::{Builder, blocks::Decoder, builder::Body},
-    plan::{Activation, NormKind, RopePairs},
-};
+use super::prelude::*;
 
 pub fn build_2(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;

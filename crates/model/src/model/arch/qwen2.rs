@@ -1,15 +1,7 @@
 //! Qwen2 and Qwen2.5, dense and with experts: biases on queries, keys and values (the file carries them), halves rotate. A
 //! shared expert beside the others is weighed by a gate of its own.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, Shared},
-        builder::Body,
-    },
-    plan::RopePairs,
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     for layer in 0..b.dims.n_layer {

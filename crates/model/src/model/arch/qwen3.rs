@@ -1,14 +1,6 @@
 //! Qwen3, dense and with experts, and the text of Qwen3-VL: queries and keys are normed per head, halves rotate.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, HeadNorms},
-        builder::Body,
-    },
-    plan::RopePairs,
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;

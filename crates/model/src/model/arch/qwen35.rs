@@ -1,15 +1,7 @@
 //! Qwen3.5 to 3.8 and Qwen3-Next, dense and with experts: gated delta nets, and on each fourth layer attention whose heads are
 //! gated, of which a part turns.
 
-use crate::{
-    Result,
-    model::{
-        Builder,
-        blocks::{Decoder, HeadNorms, Mixer, MixerSizes, Shared},
-        builder::Body,
-    },
-    plan::RopePairs,
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     hybrid(b, false)

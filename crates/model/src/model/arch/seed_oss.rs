@@ -1,10 +1,6 @@
 //! Seed-OSS: a llama with biases on queries, keys and values, whose second norm has another name.
 
-use crate::{
-    Result,
-    model::{Builder, blocks::Decoder, builder::Body},
-    plan::RopePairs,
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;

@@ -1,11 +1,7 @@
 //! StableLM: layer norms, part of each head turns. In 2-12B attention and MLP read the same norm, and each head of queries
 //! and keys is normed by weights of its own.
 
-use crate::{
-    Result,
-    model::{Builder, blocks::Decoder, builder::Body},
-    plan::{NormKind, RopePairs},
-};
+use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;
