@@ -11,8 +11,8 @@ use crate::{
     Error, Gguf, Result,
     gguf::{TensorInfo, Value},
     plan::{
-        AttnId, AttnSpec, Buf, Dims, Inject, LayerOps, MixerId, MixerSpec, MoeId, MoeSpec, Mtp, Op, Plan,
-        Rope, RopeId, SlopesId, WeightId,
+        AttnId, AttnSpec, Buf, Dims, LayerOps, MixerId, MixerSpec, MoeId, MoeSpec, Mtp, Op, Plan, Rope,
+        RopeId, SlopesId, WeightId,
     },
     quoted::Quoted,
 };
@@ -24,6 +24,8 @@ const MAX_EXPERTS: usize = 1024;
 pub struct Builder<'a> {
     gguf: &'a Gguf,
     arch: &'a str,
+    /// What is built. Its lists of operations come last, see [`Builder::finish`].
+    pub plan: Plan,
     weights: Vec<WeightInfo>,
     /// Whole matrices by name.
     matrices: HashMap<String, WeightId>,
@@ -31,27 +33,16 @@ pub struct Builder<'a> {
     folded: HashSet<String>,
     n_further: usize,
     n_ctx_train: u32,
-    pub dims: Dims,
     /// Layers with attention, and with an MLP: for the others lists of sizes may have a 0.
     pub attends: Vec<bool>,
     pub has_mlp: Vec<bool>,
     /// Of RMS norms, and of layer norms.
     pub rms_eps: f32,
     pub layer_eps: f32,
-    /// What each buffer is for, and its width.
-    buffers: Vec<(&'static str, usize)>,
-    ropes: Vec<Rope>,
-    slopes: Vec<Vec<f32>>,
-    attentions: Vec<AttnSpec>,
-    experts: Vec<MoeSpec>,
-    mixers: Vec<MixerSpec>,
-    most_positions: Option<usize>,
-    bidirectional: bool,
-    /// Rows of the table of tokens.
-    n_tokens: usize,
-    /// Of a head for another model.
-    drafts_for: Option<DraftsFor>,
-    inject: Option<Inject>,
+    /// What each buffer of the plan is for.
+    purposes: Vec<&'static str>,
+    /// Of a file that has no model of its own, but a head for another one.
+    pub drafts_for: Option<DraftsFor>,
     /// What is to hold of rotations in place of what the file says.
     pub(super) rope_change: RopeChange,
 }
@@ -82,27 +73,18 @@ impl<'a> Builder<'a> {
         let mut b = Builder {
             gguf,
             arch,
+            plan: Plan { widths: vec![0; Buf::NAMED], ..Plan::default() },
             weights: Vec::new(),
             matrices: HashMap::new(),
             folded: HashSet::new(),
             n_further: 0,
             n_ctx_train: 0,
-            dims: Dims { n_layer: 0, n_vocab: 0, dim: 0 },
             attends: Vec::new(),
             has_mlp: Vec::new(),
             rms_eps: 0.0,
             layer_eps: 0.0,
-            buffers: NAMED.map(|name| (name, 0)).to_vec(),
-            ropes: Vec::new(),
-            slopes: Vec::new(),
-            attentions: Vec::new(),
-            experts: Vec::new(),
-            mixers: Vec::new(),
-            most_positions: None,
-            bidirectional: false,
-            n_tokens: 0,
+            purposes: NAMED.to_vec(),
             drafts_for: None,
-            inject: None,
             rope_change: RopeChange::default(),
         };
         let blocks = b.size("block_count")?;
@@ -124,11 +106,11 @@ impl<'a> Builder<'a> {
         if n_vocab == 0 || n_vocab > i32::MAX as usize {
             return Err(b.error(&format!("tensor `token_embd.weight` has {n_vocab} rows: not a vocabulary")));
         }
-        b.dims = Dims { n_layer, n_vocab, dim };
-        b.n_tokens = n_vocab;
+        b.plan.dims = Dims { n_layer, n_vocab, dim };
+        b.plan.n_tokens = n_vocab;
         (b.attends, b.has_mlp) = (vec![true; n_layer], vec![true; n_layer]);
-        b.buffers[Buf::X.index()].1 = dim;
-        b.buffers[Buf::H.index()].1 = dim;
+        b.plan.widths[Buf::X.index()] = dim;
+        b.plan.widths[Buf::H.index()] = dim;
         let behind = |name: &str| {
             let number = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse().ok());
             number.is_some_and(|layer: usize| (n_layer..blocks).contains(&layer))
@@ -141,7 +123,7 @@ impl<'a> Builder<'a> {
 
     /// Blocks behind the layers are heads, and no layer is one: else the model would be another one.
     fn check_further(&self, extra: usize) -> Result<()> {
-        let n_layer = self.dims.n_layer;
+        let n_layer = self.dims().n_layer;
         let block = |name: &str| name.strip_prefix("blk.")?.split('.').next()?.parse::<usize>().ok();
         let heads = self.gguf.tensors().iter().filter(|tensor| tensor.name.contains(".nextn."));
         let early = heads.filter_map(|tensor| block(&tensor.name)).filter(|&block| block < n_layer).min();
@@ -158,14 +140,8 @@ impl<'a> Builder<'a> {
         Err(self.wrong("nextn_predict_layers", extra, &wanted))
     }
 
-    /// How many tokens the model reads.
-    pub fn n_tokens(&self) -> usize {
-        self.n_tokens
-    }
-
-    /// The file has no model of its own, but a head for another one.
-    pub fn drafts_for(&mut self, model: DraftsFor) {
-        self.drafts_for = Some(model);
+    pub fn dims(&self) -> Dims {
+        self.plan.dims
     }
 
     /// The context length that the model was trained for.
@@ -194,27 +170,10 @@ impl<'a> Builder<'a> {
                 self.arch
             )));
         }
-        let bidirectional = self.bidirectional || self.bool("attention.causal")? == Some(false);
+        let bidirectional = self.plan.bidirectional || self.bool("attention.causal")? == Some(false);
         let Body { embed, layers, head, mtp } = body;
-        let n_tokens = self.n_tokens;
-        let plan = Plan {
-            dims: self.dims,
-            widths: self.buffers.iter().map(|(_, width)| *width).collect(),
-            ropes: self.ropes,
-            slopes: self.slopes,
-            attentions: self.attentions,
-            experts: self.experts,
-            mixers: self.mixers,
-            most_positions: self.most_positions,
-            n_tokens,
-            embed,
-            layers,
-            head,
-            bidirectional,
-            mtp: None,
-            inject: self.inject,
-        };
-        let Self { weights, n_further, drafts_for, .. } = self;
+        let Self { plan, weights, n_further, drafts_for, .. } = self;
+        let plan = Plan { embed, layers, head, bidirectional, ..plan };
         Ok(Built { weights, plan, mtp, tail, n_further, drafts_for })
     }
 
@@ -222,24 +181,26 @@ impl<'a> Builder<'a> {
 
     /// The buffer of that purpose and width. The first of a name that [`Buf`] has is that buffer.
     pub fn buffer(&mut self, purpose: &'static str, width: usize) -> Result<Buf> {
-        if let Some(i) = self.buffers.iter().position(|&(p, w)| p == purpose && (w == width || w == 0)) {
-            self.buffers[i].1 = width;
+        let mut known = std::iter::zip(&self.purposes, &self.plan.widths);
+        if let Some(i) = known.position(|(&p, &w)| p == purpose && (w == width || w == 0)) {
+            self.plan.widths[i] = width;
             return Ok(Buf::new(i));
         }
-        if self.buffers.len() == Buf::MOST {
+        if self.purposes.len() == Buf::MOST {
             return Err(self.error(&format!(
                 "its layers have too many different widths: more than {} buffers are not supported",
                 Buf::MOST
             )));
         }
-        self.buffers.push((purpose, width));
-        Ok(Buf::new(self.buffers.len() - 1))
+        self.purposes.push(purpose);
+        self.plan.widths.push(width);
+        Ok(Buf::new(self.purposes.len() - 1))
     }
 
     pub fn rope(&mut self, rope: Rope) -> RopeId {
-        let i = self.ropes.iter().position(|known| *known == rope).unwrap_or_else(|| {
-            self.ropes.push(rope);
-            self.ropes.len() - 1
+        let i = self.plan.ropes.iter().position(|known| *known == rope).unwrap_or_else(|| {
+            self.plan.ropes.push(rope);
+            self.plan.ropes.len() - 1
         });
         RopeId(i as u32)
     }
@@ -253,54 +214,38 @@ impl<'a> Builder<'a> {
                 if head < power { (head + 1, power) } else { (2 * (head - power) + 1, 2 * power) };
             (-most * steps as f32 / of as f32).exp2()
         };
-        self.slopes.push((0..n_head).map(slope).collect());
-        SlopesId(self.slopes.len() as u32 - 1)
+        self.plan.slopes.push((0..n_head).map(slope).collect());
+        SlopesId(self.plan.slopes.len() as u32 - 1)
     }
 
     pub fn attention(&mut self, spec: AttnSpec) -> AttnId {
-        self.attentions.push(spec);
-        AttnId(self.attentions.len() as u32 - 1)
+        self.plan.attentions.push(spec);
+        AttnId(self.plan.attentions.len() as u32 - 1)
     }
 
     pub fn mixer(&mut self, spec: MixerSpec) -> MixerId {
-        self.mixers.push(spec);
-        MixerId(self.mixers.len() as u32 - 1)
+        self.plan.mixers.push(spec);
+        MixerId(self.plan.mixers.len() as u32 - 1)
     }
 
     pub fn moe(&mut self, spec: MoeSpec) -> MoeId {
-        self.experts.push(spec);
-        MoeId(self.experts.len() as u32 - 1)
-    }
-
-    /// Positions are looked up in a table of so many.
-    pub fn limit_positions(&mut self, most: usize) {
-        self.most_positions = Some(most);
+        self.plan.experts.push(spec);
+        MoeId(self.plan.experts.len() as u32 - 1)
     }
 
     /// The same attention once more, for operations that do with other rows what those of the first do.
     pub fn attention_again(&mut self, id: AttnId) -> AttnId {
-        let spec = self.attentions[id.0 as usize];
-        self.attention(spec)
-    }
-
-    /// Keys and values come of what another model left.
-    pub fn inject(&mut self, inject: Inject) {
-        self.inject = Some(inject);
+        self.attention(*self.plan.attention(id))
     }
 
     /// The token that stands for one which is not known yet.
     pub fn mask_token(&self) -> Result<u32> {
         const KEY: &str = "tokenizer.ggml.mask_token_id";
         let mask = self.gguf.metadata().u32(KEY)?.ok_or_else(|| self.gguf.metadata().missing(KEY))?;
-        match (mask as usize) < self.n_tokens {
+        match (mask as usize) < self.plan.n_tokens {
             true => Ok(mask),
-            false => Err(self.error(&format!("`{KEY}` is {mask}; it must be below {}", self.n_tokens))),
+            false => Err(self.error(&format!("`{KEY}` is {mask}; it must be below {}", self.plan.n_tokens))),
         }
-    }
-
-    /// Rows see what comes behind them, too.
-    pub fn see_both_ways(&mut self) {
-        self.bidirectional = true;
     }
 
     // ---- tensors
@@ -324,7 +269,7 @@ impl<'a> Builder<'a> {
 
     /// The width of a buffer.
     pub fn width(&self, buf: Buf) -> usize {
-        self.buffers[buf.index()].1
+        self.plan.width(buf)
     }
 
     pub fn error(&self, what: &str) -> Error {

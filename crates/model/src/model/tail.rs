@@ -112,7 +112,7 @@ pub struct Tail {
 
 impl Tail {
     pub fn read(b: &mut Builder, arch: &str) -> Result<Self> {
-        let (dim, modern) = (b.dims.dim, arch == "modern-bert");
+        let (dim, modern) = (b.dims().dim, arch == "modern-bert");
         let hidden = Dense::read(b, "cls", dim)?;
         let out = Dense::read(b, "cls.output", hidden.as_ref().map_or(dim, |dense| dense.weight.rows))?;
         let norm = match b.has("cls.norm.weight") {

@@ -167,14 +167,14 @@ pub struct Linear {
     pub bias: Option<WeightId>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dims {
     pub n_layer: usize,
     pub n_vocab: usize,
     pub dim: usize,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     pub dims: Dims,
     /// By buffer.

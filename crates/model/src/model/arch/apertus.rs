@@ -29,11 +29,11 @@ fn curves(b: &Builder) -> Result<Vec<Activation>> {
         beta: beta[l],
         eps: eps[l],
     };
-    Ok((0..b.dims.n_layer).map(curve).collect())
+    Ok((0..b.dims().n_layer).map(curve).collect())
 }
 
 fn per_layer(b: &Builder, key: &str) -> Result<Vec<f32>> {
-    let n_layer = b.dims.n_layer;
+    let n_layer = b.dims().n_layer;
     let numbers = b.plain_f32s(key)?.ok_or_else(|| b.error(&format!("no `{key}` in the metadata")))?;
     if !numbers.iter().all(|x| x.is_finite()) {
         return Err(b.error(&format!("`{key}` has a number that is not finite")));

@@ -85,5 +85,5 @@ fn latents(b: &mut Builder, fixed: bool) -> Result<Body> {
 
 /// Its first files did not say how its experts are chosen.
 fn is_glm_flash(b: &Builder) -> bool {
-    [47, 48].contains(&b.dims.n_layer) && b.dims.n_vocab == 154_880
+    [47, 48].contains(&b.dims().n_layer) && b.dims().n_vocab == 154_880
 }

@@ -6,10 +6,10 @@ use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     refuse_others(b)?;
-    let dim = b.dims.dim;
+    let dim = b.dims().dim;
     let taps = super::eagle3::taps(b)?;
     let tokens = b.optional_tokens("d2t")?;
-    b.dims.n_vocab = tokens.as_ref().map_or(b.n_tokens(), Vec::len);
+    b.plan.dims.n_vocab = tokens.as_ref().map_or(b.plan.n_tokens, Vec::len);
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;
     decoder.scale_scores(b)?;
     decoder.attention.head_norms = HeadNorms::Each;
@@ -24,7 +24,7 @@ pub fn build(b: &mut Builder) -> Result<Body> {
         }
     }
     if !b.bool("attention.causal")?.unwrap_or(false) {
-        b.see_both_ways();
+        b.plan.bidirectional = true;
     }
     let body = decoder.build(b)?;
 
@@ -36,13 +36,13 @@ pub fn build(b: &mut Builder) -> Result<Body> {
         whole_norm(norm, Buf::X, Buf::H, false),
     ];
     let layers = body.layers.iter().map(|layer| stored(b, layer)).collect();
-    b.inject(Inject { reads: found, before, layers });
+    b.plan.inject = Some(Inject { reads: found, before, layers });
     let size = b.optional_size("block_size")?.unwrap_or(16);
     let mask = b.mask_token()?;
     let markov = markov(b)?;
     let from_last = markov.is_some() && b.bool("sample_from_anchor")?.unwrap_or(true);
     let block = Block { size, mask, from_last, markov };
-    b.drafts_for(DraftsFor { taps, dim, tokens, block: Some(block) });
+    b.drafts_for = Some(DraftsFor { taps, dim, tokens, block: Some(block) });
     Ok(body)
 }
 
@@ -67,8 +67,8 @@ fn markov(b: &mut Builder) -> Result<Option<Markov>> {
     b.leave_out("conf_proj.bias");
     let rank = b.columns_of(OF_TOKEN)?;
     Ok(Some(Markov {
-        of_token: b.matrix(OF_TOKEN, b.n_tokens(), rank)?,
-        to_logits: b.matrix("markov_w2.weight", b.dims.n_vocab, rank)?,
+        of_token: b.matrix(OF_TOKEN, b.plan.n_tokens, rank)?,
+        to_logits: b.matrix("markov_w2.weight", b.dims().n_vocab, rank)?,
     }))
 }
 

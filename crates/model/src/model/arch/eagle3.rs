@@ -4,17 +4,17 @@
 use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
-    if b.dims.n_layer != 1 {
-        return Err(b.wrong("block_count", b.dims.n_layer, "1"));
+    if b.dims().n_layer != 1 {
+        return Err(b.wrong("block_count", b.dims().n_layer, "1"));
     }
-    let dim = b.dims.dim;
+    let dim = b.dims().dim;
     let taps = taps(b)?;
     if taps.len() != 3 {
         return Err(b.error(&format!("`{}` is {taps:?}; it must be three layers", b.key("target_layers"))));
     }
     let of_dim = b.size("target_hidden_size")?;
     let tokens = b.optional_tokens("d2t")?;
-    b.dims.n_vocab = tokens.as_ref().map_or(b.n_tokens(), Vec::len);
+    b.plan.dims.n_vocab = tokens.as_ref().map_or(b.plan.n_tokens, Vec::len);
 
     let found = b.buffer("rows of three layers", taps.len() * of_dim)?;
     let row = b.buffer("one of a pair", dim)?;
@@ -23,7 +23,7 @@ pub fn build(b: &mut Builder) -> Result<Body> {
     let whole = Parts { every: dim, from: 0 };
     let take = |src, n| Op::Take { src, from: whole, group: dim, dst: pair, to: half(n) };
 
-    let table = b.matrix("token_embd.weight", b.n_tokens(), dim)?;
+    let table = b.matrix("token_embd.weight", b.plan.n_tokens, dim)?;
     let token_norm = b.norm(NormKind::Rms, "blk.0.attn_norm", dim)?;
     let row_norm = b.norm(NormKind::Rms, "blk.0.attn_norm_2", dim)?;
     // What the layer adds to is that row, as it was or normed.
@@ -56,8 +56,8 @@ pub fn build(b: &mut Builder) -> Result<Body> {
     let layer = decoder.layer(b, 0)?;
     let head = head(b, "output_norm", NormKind::Rms, 1.0, None)?;
     // It is none of the model's layers.
-    b.dims.n_layer = 0;
-    b.drafts_for(DraftsFor { taps, dim: of_dim, tokens, block: None });
+    b.plan.dims.n_layer = 0;
+    b.drafts_for = Some(DraftsFor { taps, dim: of_dim, tokens, block: None });
     let mtp = Mtp { reads: found, after_model, after_itself, layer, head };
     Ok(Body { embed: Vec::new(), layers: Vec::new(), head: Some(head), mtp: Some(mtp) })
 }

@@ -11,7 +11,7 @@ pub fn build_4(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;
     decoder.norm_only_after("post_attention_norm", "post_ffw_norm");
     decoder.attention.head_norms = HeadNorms::Each;
-    if b.dims.n_layer == 64 {
+    if b.dims().n_layer == 64 {
         decoder.see_windows_or(b, 4, 4096)?;
         decoder.turn_only_in_windows();
     }

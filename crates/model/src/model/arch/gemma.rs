@@ -10,7 +10,7 @@ pub fn build(b: &mut Builder) -> Result<Body> {
 
 fn first(b: &mut Builder) -> Result<Decoder> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;
-    decoder.embed_scale = (b.dims.dim as f32).sqrt();
+    decoder.embed_scale = (b.dims().dim as f32).sqrt();
     decoder.activate(Activation::Gelu);
     Ok(decoder)
 }
@@ -33,12 +33,12 @@ pub fn build_3(b: &mut Builder) -> Result<Body> {
 
 /// Gemma 3 that sees both ways and gives no logits.
 pub fn build_embedding(b: &mut Builder) -> Result<Body> {
-    b.see_both_ways();
+    b.plan.bidirectional = true;
     b.leave_out("output.weight");
     let decoder = third(b)?;
     let embed = vec![embed(b, decoder.embed_scale)?];
-    let mut layers = (0..b.dims.n_layer).map(|l| decoder.layer(b, l)).collect::<Result<Vec<_>>>()?;
-    let last_norm = b.norm(decoder.norm, decoder.last_norm, b.dims.dim)?;
+    let mut layers = (0..b.dims().n_layer).map(|l| decoder.layer(b, l)).collect::<Result<Vec<_>>>()?;
+    let last_norm = b.norm(decoder.norm, decoder.last_norm, b.dims().dim)?;
     if let Some(last) = layers.last_mut() {
         last.mlp.push(whole_norm(last_norm, Buf::X, Buf::X, false));
     }
@@ -65,8 +65,8 @@ fn third(b: &mut Builder) -> Result<Decoder> {
 
 /// The largest of each, of so many layers, scales scores by a head's share of the width, not by its size.
 fn scale_by_width(b: &Builder, decoder: &mut Decoder, layers: usize) {
-    if b.dims.n_layer == layers {
-        let share = b.dims.dim as f32 / decoder.attention.heads.n_head as f32;
+    if b.dims().n_layer == layers {
+        let share = b.dims().dim as f32 / decoder.attention.heads.n_head as f32;
         decoder.attention.scale = 1.0 / share.sqrt();
     }
 }

@@ -22,7 +22,7 @@ pub fn build(b: &mut Builder) -> Result<Body> {
         Some(_) => Some(layer_inputs(b, &mut embed)?),
     };
     let mut layers = Vec::new();
-    for l in 0..b.dims.n_layer {
+    for l in 0..b.dims().n_layer {
         layers.push(layer(b, &decoder, inputs, l)?);
     }
     let cap = b.positive_or_none("final_logit_softcapping")?;
@@ -32,7 +32,7 @@ pub fn build(b: &mut Builder) -> Result<Body> {
 /// What is as in other models, with the geometry of each layer.
 fn decoder(b: &mut Builder) -> Result<Decoder> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;
-    decoder.embed_scale = (b.dims.dim as f32).sqrt();
+    decoder.embed_scale = (b.dims().dim as f32).sqrt();
     decoder.attention.scale = 1.0;
     decoder.attention.head_norms = HeadNorms::Each;
     decoder.attention.values_normed = true;
@@ -62,7 +62,7 @@ fn decoder(b: &mut Builder) -> Result<Decoder> {
         },
     )?;
     let turn = b.rope(turn);
-    for l in (0..b.dims.n_layer).filter(|&l| windowed[l]) {
+    for l in (0..b.dims().n_layer).filter(|&l| windowed[l]) {
         decoder.heads[l].head_dim = small;
         decoder.windows[l] = Some(window);
         decoder.ropes[l] = Some(turn);
@@ -73,8 +73,8 @@ fn decoder(b: &mut Builder) -> Result<Decoder> {
 /// `(norm(project(X) / √dim) + table[token] · √width) / √2`, the norm of each layer's numbers by themselves.
 fn layer_inputs(b: &mut Builder, embed: &mut Vec<Op>) -> Result<LayerInputs> {
     let width = b.size("embedding_length_per_layer_input")?;
-    let all = width * b.dims.n_layer;
-    let (n_vocab, dim) = (b.dims.n_vocab, b.dims.dim);
+    let all = width * b.dims().n_layer;
+    let (n_vocab, dim) = (b.dims().n_vocab, b.dims().dim);
     let table = b.matrix("per_layer_token_embd.weight", n_vocab, all)?;
     let Linear { weight, bias } = b.linear("per_layer_model_proj", all, dim)?;
     let norm = b.norm(NormKind::Rms, "per_layer_proj_norm", width)?;
@@ -107,8 +107,8 @@ fn layer(b: &mut Builder, decoder: &Decoder, inputs: Option<LayerInputs>, l: usi
         _ => mlp.extend(decoder.mlp_of(l).ops(b, l)?),
     }
     if let Some(LayerInputs { buf: inputs, width }) = inputs {
-        let gate = b.linear(&name("inp_gate"), width, b.dims.dim)?;
-        let last = b.linear(&name("proj"), b.dims.dim, width)?;
+        let gate = b.linear(&name("inp_gate"), width, b.dims().dim)?;
+        let last = b.linear(&name("proj"), b.dims().dim, width)?;
         let dst = b.buffer("layer input", width)?;
         let residual = Residual {
             norm: Some(ResidualNorm { name: "post_norm", kind: NormKind::Rms, eps: None }),
@@ -129,7 +129,7 @@ fn layer(b: &mut Builder, decoder: &Decoder, inputs: Option<LayerInputs>, l: usi
 /// The MLP and the experts, each with norms of its own before and after; the router reads a third norm.
 fn both(b: &mut Builder, decoder: &Decoder, experts: &Experts, l: usize) -> Result<Vec<Op>> {
     let name = |part: &str| format!("blk.{l}.{part}");
-    let dim = b.dims.dim;
+    let dim = b.dims().dim;
     let [out, sum, seen] = ["out", "experts' sum", "router input"].map(|purpose| b.buffer(purpose, dim));
     let (out, sum, seen) = (out?, sum?, seen?);
 
@@ -155,7 +155,7 @@ fn both(b: &mut Builder, decoder: &Decoder, experts: &Experts, l: usize) -> Resu
 /// The last layers read the last keys and values before them: with a window those of the last but one, else of the last.
 fn keys_of(b: &Builder, decoder: &Decoder, l: usize) -> Result<Option<usize>> {
     const KEY: &str = "attention.shared_kv_layers";
-    let n_layer = b.dims.n_layer;
+    let n_layer = b.dims().n_layer;
     let shared = b.u32(KEY)?.unwrap_or(0) as usize;
     if shared > n_layer.saturating_sub(2) && shared > 0 {
         return Err(b.wrong(KEY, shared, &format!("at most {}", n_layer.saturating_sub(2))));

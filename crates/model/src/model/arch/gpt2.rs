@@ -8,8 +8,8 @@ pub fn build(b: &mut Builder) -> Result<Body> {
     decoder.mlp.gated = false;
     decoder.activate(Activation::Gelu);
     let positions = b.n_ctx_train() as usize;
-    let table = b.matrix("position_embd.weight", positions, b.dims.dim)?;
-    b.limit_positions(positions);
+    let table = b.matrix("position_embd.weight", positions, b.dims().dim)?;
+    b.plan.most_positions = Some(positions);
     let mut body = decoder.build(b)?;
     body.embed.push(Op::Embed { table, by: EmbedBy::Position, dst: Buf::X, scale: 1.0, add: true });
     Ok(body)

@@ -39,7 +39,7 @@ fn scaled(b: &mut Builder, pairs: Option<RopePairs>) -> Result<Decoder> {
 /// What older files do not say is as it was in MiniCPM 1.
 pub fn build_minicpm(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Neighbours)?;
-    let (dim, n_layer) = (b.dims.dim as f32, b.dims.n_layer as f32);
+    let (dim, n_layer) = (b.dims().dim as f32, b.dims().n_layer as f32);
     decoder.logit_scale = 1.0 / b.positive("logit_scale")?.unwrap_or(dim / 256.0);
     decoder.embed_scale = b.positive("embedding_scale")?.unwrap_or(12.0);
     decoder.scale_residuals(b.positive("residual_scale")?.unwrap_or(1.4 / n_layer.sqrt()));

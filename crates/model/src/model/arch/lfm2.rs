@@ -13,7 +13,7 @@ pub fn build(b: &mut Builder) -> Result<Body> {
     decoder.attention.head_norms = HeadNorms::Each;
     decoder.renormalise_experts();
     if let Some(window) = b.optional_size("attention.sliding_window")? {
-        decoder.windows = vec![Some(window as u32); b.dims.n_layer];
+        decoder.windows = vec![Some(window as u32); b.dims().n_layer];
     }
     decoder.mixers = b.attends.iter().map(|attends| (!attends).then_some(Mixer::ShortConv(kernel))).collect();
     decoder.build(b)

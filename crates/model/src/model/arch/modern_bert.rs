@@ -4,8 +4,8 @@
 use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
-    let dim = b.dims.dim;
-    b.see_both_ways();
+    let dim = b.dims().dim;
+    b.plan.bidirectional = true;
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;
     decoder.norm = NormKind::Layer;
     decoder.activate(match b.str("hidden_activation")? {
@@ -24,7 +24,7 @@ pub fn build(b: &mut Builder) -> Result<Body> {
     let first_norm = b.norm(NormKind::Layer, "token_embd_norm", dim)?;
     let embed = vec![embed(b, 1.0)?, whole_norm(first_norm, Buf::X, Buf::X, false)];
     let mut layers = Vec::new();
-    for l in 0..b.dims.n_layer {
+    for l in 0..b.dims().n_layer {
         // The first layer reads what the norm before it has made.
         let normed = b.has(&format!("blk.{l}.attn_norm.weight"));
         let mut of_layer = decoder.clone();

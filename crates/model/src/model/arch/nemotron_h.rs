@@ -41,7 +41,7 @@ pub fn build(b: &mut Builder) -> Result<Body> {
         }
         Ok(ops)
     };
-    let layers = (0..b.dims.n_layer).map(|l| layer(b, l)).collect::<Result<_>>()?;
+    let layers = (0..b.dims().n_layer).map(|l| layer(b, l)).collect::<Result<_>>()?;
     let head = head(b, "output_norm", NormKind::Rms, 1.0, None)?;
     let mtp = match decoder.behind(b) {
         Some(mut behind) => {

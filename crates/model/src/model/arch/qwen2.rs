@@ -4,7 +4,7 @@
 use super::prelude::*;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
-    for layer in 0..b.dims.n_layer {
+    for layer in 0..b.dims().n_layer {
         b.require(&["attn_q.bias", "attn_k.bias", "attn_v.bias"].map(|part| format!("blk.{layer}.{part}")))?;
     }
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;

@@ -16,7 +16,7 @@ fn hybrid(b: &mut Builder, is_next: bool) -> Result<Body> {
         Some(flags) => flags,
         None => {
             let every = b.optional_size("full_attention_interval")?.unwrap_or(4);
-            (1..=b.dims.n_layer).map(|n| n % every != 0).collect()
+            (1..=b.dims().n_layer).map(|n| n % every != 0).collect()
         }
     };
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;

@@ -154,7 +154,7 @@ impl Attention {
             ops.push(product(b.linear(&name(gate), q_width, dim)?, by));
             ops.push(Op::Multiply { dst: out, f: None, by, g: Some(Activation::Sigmoid), column: 0 });
         }
-        let last = b.linear(&name("attn_output"), b.dims.dim, q_width)?;
+        let last = b.linear(&name("attn_output"), b.dims().dim, q_width)?;
         ops.extend(self.residual.close(b, layer, last, out)?);
         Ok(ops)
     }

@@ -58,12 +58,12 @@ impl Decoder {
 
     /// The same for who has other attention.
     pub fn without_heads(b: &mut Builder) -> Result<Self> {
-        let heads = vec![Heads { n_head: 1, n_kv_head: 1, head_dim: 1 }; b.dims.n_layer];
+        let heads = vec![Heads { n_head: 1, n_kv_head: 1, head_dim: 1 }; b.dims().n_layer];
         Self::with(b, heads, None)
     }
 
     fn with(b: &mut Builder, heads: Vec<Heads>, rope: Option<RopeId>) -> Result<Self> {
-        let n_layer = b.dims.n_layer;
+        let n_layer = b.dims().n_layer;
         let experts = match b.u32("expert_count")? {
             // A single expert is an MLP.
             None | Some(0 | 1) => None,
@@ -247,7 +247,7 @@ impl Decoder {
 
     pub fn build(&self, b: &mut Builder) -> Result<Body> {
         let embed = vec![embed(b, self.embed_scale)?];
-        let layers = (0..b.dims.n_layer).map(|l| self.layer(b, l)).collect::<Result<_>>()?;
+        let layers = (0..b.dims().n_layer).map(|l| self.layer(b, l)).collect::<Result<_>>()?;
         let head = Some(head(b, self.last_norm, self.norm, self.logit_scale, self.logit_cap)?);
         let mtp = match self.behind(b).filter(|_| self.has_mtp) {
             Some(behind) => Some(mtp(b, &behind, self.norm)?),
@@ -259,11 +259,11 @@ impl Decoder {
     /// The same decoder with one layer more, as the last one with attention is: that of a head which was trained to predict
     /// one token more. `None` where the file has none.
     pub fn behind(&self, b: &Builder) -> Option<Decoder> {
-        if !b.has(&format!("blk.{}.nextn.eh_proj.weight", b.dims.n_layer)) {
+        if !b.has(&format!("blk.{}.nextn.eh_proj.weight", b.dims().n_layer)) {
             return None;
         }
         let attends = |l: &usize| self.mixers[*l].is_none() && b.attends[*l];
-        let alike = (0..b.dims.n_layer).rev().find(attends).unwrap_or(0);
+        let alike = (0..b.dims().n_layer).rev().find(attends).unwrap_or(0);
         let mut behind = self.clone();
         behind.heads.push(self.heads[alike]);
         behind.ropes.push(self.ropes[alike]);
@@ -288,7 +288,7 @@ impl Decoder {
         let mut experts = self.experts;
         match self.ffn_norm {
             Some(part) if self.parallel => {
-                let input = b.buffer("mlp input", b.dims.dim)?;
+                let input = b.buffer("mlp input", b.dims().dim)?;
                 ops.shared.push(self.norm_of_stream(b, l, part, input)?);
                 mlp.input = input;
                 experts.iter_mut().for_each(|experts| experts.input = input);
@@ -305,7 +305,7 @@ impl Decoder {
 
     /// `dst = norm(X)`, by the weights of this part of a layer.
     pub fn norm_of_stream(&self, b: &mut Builder, l: usize, part: &str, dst: Buf) -> Result<Op> {
-        Ok(whole_norm(b.norm(self.norm, &format!("blk.{l}.{part}"), b.dims.dim)?, Buf::X, dst, false))
+        Ok(whole_norm(b.norm(self.norm, &format!("blk.{l}.{part}"), b.dims().dim)?, Buf::X, dst, false))
     }
 
     /// A layer's MLP.
@@ -326,13 +326,13 @@ impl Decoder {
 
 /// `X = table[token] · scale`
 pub fn embed(b: &mut Builder, scale: f32) -> Result<Op> {
-    let table = b.matrix("token_embd.weight", b.n_tokens(), b.dims.dim)?;
+    let table = b.matrix("token_embd.weight", b.plan.n_tokens, b.dims().dim)?;
     Ok(Op::Embed { table, by: EmbedBy::Token, dst: Buf::X, scale, add: false })
 }
 
 /// The last norm and the head; where there is no matrix for it, the table of the embedding is one.
 pub fn head(b: &mut Builder, norm: &str, kind: NormKind, scale: f32, cap: Option<f32>) -> Result<Op> {
-    let (n_vocab, dim) = (b.dims.n_vocab, b.dims.dim);
+    let (n_vocab, dim) = (b.dims().n_vocab, b.dims().dim);
     let norm = b.norm(kind, norm, dim)?;
     let own = b.has("output.weight");
     let weight = b.matrix(if own { "output.weight" } else { "token_embd.weight" }, n_vocab, dim)?;
@@ -349,7 +349,7 @@ fn windowed(b: &Builder, period: usize, full: usize) -> Result<Vec<bool>> {
     }
     let period = b.u32(KEY)?.map_or(period, |n| n as usize);
     let full = if full == 0 { 0 } else { period.saturating_sub(1) };
-    Ok((0..b.dims.n_layer).map(|l| period == 0 || l % period != full).collect())
+    Ok((0..b.dims().n_layer).map(|l| period == 0 || l % period != full).collect())
 }
 
 /// The heads of each layer.
@@ -358,7 +358,7 @@ pub fn heads(b: &Builder) -> Result<Vec<Heads>> {
         b.sizes_of("attention.head_count", &b.attends)?.ok_or_else(|| b.missing("attention.head_count"))?;
     let n_kv_head = b.sizes_of("attention.head_count_kv", &b.attends)?.unwrap_or_else(|| n_head.clone());
     let given = b.optional_size("attention.key_length")?;
-    let dim = b.dims.dim;
+    let dim = b.dims().dim;
     let mut heads = Vec::new();
     for (n_head, n_kv_head) in n_head.into_iter().zip(n_kv_head) {
         let head_dim = match given {

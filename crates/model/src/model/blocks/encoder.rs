@@ -26,14 +26,14 @@ impl Encoder {
     }
 
     pub fn build(&self, b: &mut Builder) -> Result<Body> {
-        b.see_both_ways();
+        b.plan.bidirectional = true;
         let embed = self.embed(b)?;
-        let layers = (0..b.dims.n_layer).map(|l| self.layer(b, l)).collect::<Result<_>>()?;
+        let layers = (0..b.dims().n_layer).map(|l| self.layer(b, l)).collect::<Result<_>>()?;
         Ok(Body { embed, layers, head: None, mtp: None })
     }
 
     fn embed(&self, b: &mut Builder) -> Result<Vec<Op>> {
-        let dim = b.dims.dim;
+        let dim = b.dims().dim;
         let mut ops = vec![embed(b, 1.0)?];
         let add = |table, by| Op::Embed { table, by, dst: Buf::X, scale: 1.0, add: true };
         if b.has("token_types.weight") {
@@ -43,7 +43,7 @@ impl Encoder {
         }
         if self.places {
             let places = b.rows_of("position_embd.weight")?;
-            b.limit_positions(places);
+            b.plan.most_positions = Some(places);
             ops.push(add(b.matrix("position_embd.weight", places, dim)?, EmbedBy::Position));
         }
         ops.push(whole_norm(b.norm(NormKind::Layer, "token_embd_norm", dim)?, Buf::X, Buf::X, false));
@@ -51,7 +51,7 @@ impl Encoder {
     }
 
     fn layer(&self, b: &mut Builder, l: usize) -> Result<LayerOps> {
-        let dim = b.dims.dim;
+        let dim = b.dims().dim;
         let norm = |b: &mut Builder, part: &str| -> Result<Op> {
             let norm = b.norm(NormKind::Layer, &format!("blk.{l}.{part}"), dim)?;
             Ok(whole_norm(norm, Buf::X, Buf::X, false))

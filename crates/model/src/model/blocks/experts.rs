@@ -93,7 +93,7 @@ impl Experts {
     pub fn ops(&self, b: &mut Builder, layer: usize) -> Result<Vec<Op>> {
         let name = |part: &str| format!("blk.{layer}.{part}");
         let plain = self.residual.is_plain();
-        let dim = b.dims.dim;
+        let dim = b.dims().dim;
         let dst = if plain { Buf::X } else { b.buffer("out", dim)? };
         let mut ops = Vec::new();
         if b.has(&name("ffn_latent_down.weight")) {
@@ -136,7 +136,7 @@ impl Experts {
     /// The experts alone, on a narrower copy of the input.
     fn through_latent(&self, b: &mut Builder, layer: usize, dst: Buf, add: bool) -> Result<Vec<Op>> {
         let name = |part: &str| format!("blk.{layer}.{part}");
-        let (dim, width) = (b.dims.dim, b.rows_of(&name("ffn_latent_down.weight"))?);
+        let (dim, width) = (b.dims().dim, b.rows_of(&name("ffn_latent_down.weight"))?);
         let [narrow, sum] = ["experts' input", "experts' sum"].map(|purpose| b.buffer(purpose, width));
         let (narrow, sum) = (narrow?, sum?);
         let down = b.linear(&name("ffn_latent_down"), width, dim)?;
@@ -157,7 +157,7 @@ impl Experts {
     /// The experts alone; their sum goes to `dst`.
     pub fn routed(&self, b: &mut Builder, layer: usize, dst: Buf, add: bool) -> Result<Vec<Op>> {
         let name = |part: &str| format!("blk.{layer}.{part}");
-        let (dim, n) = (self.width.unwrap_or(b.dims.dim), self.count);
+        let (dim, n) = (self.width.unwrap_or(b.dims().dim), self.count);
         let joined = name("ffn_gate_up_exps.weight");
         let width = match b.has(&joined) {
             true => b.rows_of(&joined)? / 2,
@@ -167,7 +167,7 @@ impl Experts {
         let chosen = b.buffer("chosen", 2 * self.used)?;
         let hidden = b.buffer("experts", self.used * width)?;
         let results = b.buffer("experts' results", self.used * dim)?;
-        let router = b.linear(&name("ffn_gate_inp"), n, b.dims.dim)?;
+        let router = b.linear(&name("ffn_gate_inp"), n, b.dims().dim)?;
         let choice_bias = match [name("exp_probs_b.bias"), name("exp_probs_b")].into_iter().find(|n| b.has(n))
         {
             Some(found) => Some(b.vector(&found, n)?),

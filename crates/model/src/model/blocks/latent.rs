@@ -48,7 +48,7 @@ impl Latent {
         self.check(b, layer)?;
         let name = |part: &str| format!("blk.{layer}.{part}");
         let Latent { n_head, rank, still, turned, value, .. } = *self;
-        let (dim, head, width) = (b.dims.dim, still + turned, turned + rank);
+        let (dim, head, width) = (b.dims().dim, still + turned, turned + rank);
         let (q, k, out) =
             (b.buffer("q", n_head * width)?, b.buffer("k", width)?, b.buffer("a", n_head * width)?);
         let queries = b.buffer("queries", n_head * head)?;

@@ -140,13 +140,13 @@ impl Sizes {
     fn close(&self, b: &mut Builder, layer: usize, out: Buf, residual: &Residual) -> Result<Vec<Op>> {
         let name = format!("blk.{layer}.ssm_out");
         let scale = self.scale_of(b, &name)?.unwrap_or(1.0);
-        let last = b.linear(&name, b.dims.dim, self.inner)?;
+        let last = b.linear(&name, b.dims().dim, self.inner)?;
         Residual { scale: residual.scale * scale, ..*residual }.close(b, layer, last, out)
     }
 
     fn gated_delta(&self, b: &mut Builder, layer: usize, residual: &Residual) -> Result<Vec<Op>> {
         let name = |part: &str| format!("blk.{layer}.{part}");
-        let (dim, keys) = (b.dims.dim, self.n_group * self.state);
+        let (dim, keys) = (b.dims().dim, self.n_group * self.state);
         let input = b.buffer("mixer input", self.channels())?;
         let z = b.buffer("mixer gate", self.inner)?;
         let [beta, alpha] = ["beta", "step"].map(|part| b.buffer(part, self.n_head));
@@ -218,7 +218,7 @@ impl Sizes {
 
     fn mamba_2(&self, b: &mut Builder, layer: usize, residual: &Residual) -> Result<Vec<Op>> {
         let name = |part: &str| format!("blk.{layer}.{part}");
-        let dim = b.dims.dim;
+        let dim = b.dims().dim;
         let parts = [("mixer gate", self.inner), ("mixer input", self.channels()), ("step", self.n_head)];
         let all = parts.iter().map(|(_, width)| width).sum();
         let mut ops = Vec::new();
@@ -273,7 +273,7 @@ impl Mixer {
 /// `out · (c ⊙ conv(b ⊙ x))`
 fn short_conv(b: &mut Builder, layer: usize, kernel: usize, residual: &Residual) -> Result<Vec<Op>> {
     let name = |part: &str| format!("blk.{layer}.shortconv.{part}");
-    let dim = b.dims.dim;
+    let dim = b.dims().dim;
     b.must_match("shortconv.l_cache", kernel, (&name("conv.weight"), 0, kernel))?;
     let mut ops = Vec::new();
     let mut bufs = [Buf::H; 3];

@@ -19,7 +19,7 @@ pub struct Mlp {
 impl Mlp {
     pub fn ops(&self, b: &mut Builder, layer: usize) -> Result<Vec<Op>> {
         let (gate, hidden) = self.gate(b, layer, ["ffn_gate", "ffn_up"])?;
-        let last = b.linear(&format!("blk.{layer}.ffn_down"), b.dims.dim, self.width)?;
+        let last = b.linear(&format!("blk.{layer}.ffn_down"), b.dims().dim, self.width)?;
         let mut ops = vec![gate];
         ops.extend(self.residual.close(b, layer, last, hidden)?);
         Ok(ops)
@@ -28,7 +28,7 @@ impl Mlp {
     /// The first products, by the names of their matrices, and the buffer that has what they let through.
     pub fn gate(&self, b: &mut Builder, layer: usize, names: [&str; 2]) -> Result<(Op, Buf)> {
         let [gate, up] = names.map(|part| format!("blk.{layer}.{part}"));
-        let (dim, width) = (b.dims.dim, self.width);
+        let (dim, width) = (b.dims().dim, self.width);
         let dst = b.buffer("g", width)?;
         let (gate, up) = match self.gated {
             false => (b.linear(&up, width, dim)?, None),

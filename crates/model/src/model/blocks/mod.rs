@@ -53,7 +53,7 @@ impl Residual {
     pub fn ops(&self, b: &mut Builder, layer: usize, src: Buf) -> Result<Vec<Op>> {
         let mut ops = Vec::new();
         if let Some(ResidualNorm { name, kind, eps }) = self.norm {
-            let mut norm = b.norm(kind, &format!("blk.{layer}.{name}"), b.dims.dim)?;
+            let mut norm = b.norm(kind, &format!("blk.{layer}.{name}"), b.dims().dim)?;
             norm.eps = eps.unwrap_or(norm.eps);
             let add = self.scale == 1.0;
             ops.push(whole_norm(norm, src, if add { Buf::X } else { src }, add));
@@ -70,7 +70,7 @@ impl Residual {
         if self.is_plain() {
             return Ok(vec![Op::MatMul { weight, bias, src, dst: Buf::X, add: true }]);
         }
-        let out = b.buffer("out", b.dims.dim)?;
+        let out = b.buffer("out", b.dims().dim)?;
         let mut ops = vec![Op::MatMul { weight, bias, src, dst: out, add: false }];
         ops.extend(self.ops(b, layer, out)?);
         Ok(ops)

@@ -10,7 +10,7 @@ use crate::{
 
 /// `behind`: a decoder that has that layer. `kind` is the head's own norm, where the file has one.
 pub fn mtp(b: &mut Builder, behind: &Decoder, kind: NormKind) -> Result<Mtp> {
-    let (block, dim, n_vocab) = (b.dims.n_layer, b.dims.dim, b.dims.n_vocab);
+    let (block, dim, n_vocab) = (b.dims().n_layer, b.dims().dim, b.dims().n_vocab);
     let name = |part: &str| format!("blk.{block}.nextn.{part}");
     // A matrix of the head's own, or else the model's.
     let own = |b: &Builder, part: &str, of_model: &str| {

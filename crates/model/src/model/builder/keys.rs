@@ -30,11 +30,11 @@ impl<'a> Builder<'a> {
         let key = self.key(name);
         let Some(numbers) = self.gguf.metadata().u32s(&key)? else { return Ok(None) };
         match numbers.len() {
-            1 => Ok(Some(vec![numbers[0]; self.dims.n_layer])),
-            n if n >= self.dims.n_layer => Ok(Some(numbers[..self.dims.n_layer].to_vec())),
+            1 => Ok(Some(vec![numbers[0]; self.dims().n_layer])),
+            n if n >= self.dims().n_layer => Ok(Some(numbers[..self.dims().n_layer].to_vec())),
             n => Err(self.error(&format!(
                 "`{key}` has {n} numbers, one for each of {} layers is needed",
-                self.dims.n_layer
+                self.dims().n_layer
             ))),
         }
     }

@@ -201,7 +201,7 @@ impl Builder<'_> {
             )));
         }
         self.folded.insert(name.to_string());
-        let (bytes, n_tokens) = (self.gguf.bytes(tensor), self.n_tokens);
+        let (bytes, n_tokens) = (self.gguf.bytes(tensor), self.plan.n_tokens);
         let numbers = bytes.as_chunks().0.iter().map(|&bytes| i64::from_le_bytes(bytes));
         let token = |number: i64| u32::try_from(number).ok().filter(|&token| (token as usize) < n_tokens);
         let tokens: Option<Vec<u32>> = numbers.map(token).collect();
