@@ -61,18 +61,7 @@ const PLACES: usize = 24;
 
 /// A step without a draft that took so long.
 fn plain_round(verify_seconds: f64) -> Round<'static> {
-    Round {
-        source: None,
-        drafted: &[],
-        draft_steps: 0,
-        accepted: 0,
-        others: &[],
-        other: None,
-        from_layer: 0,
-        draft_seconds: 0.0,
-        verify_seconds,
-        other_seconds: 0.0,
-    }
+    Round { verify_seconds, ..Round::default() }
 }
 
 /// Tokens per plain step.
@@ -130,12 +119,9 @@ fn speed(world: &World, policy: &mut dyn Policy) -> f64 {
             drafted: &drafted,
             draft_steps: drafted.len(),
             accepted,
-            others: &[],
-            other: None,
-            from_layer: 0,
             draft_seconds: if draft_time > 0.0 { timed(draft_time) } else { 1e-6 },
             verify_seconds: timed(verify_time),
-            other_seconds: 0.0,
+            ..Round::default()
         };
         policy.record(&round);
         (at, time) = (at + accepted + 1, time + draft_time + verify_time);

@@ -47,12 +47,9 @@ fn run_far_away(chance: f64, step_seconds: f64, tokens: usize, way: Option<f64>)
             drafted: &vec![Drafted { confidence: 0.8 }; length],
             draft_steps: length,
             accepted,
-            others: &[],
-            other: None,
-            from_layer: 0,
             draft_seconds: step_seconds * draft,
             verify_seconds: step_seconds * verify,
-            other_seconds: 0.0,
+            ..Round::default()
         });
         (at, time) = (at + accepted + 1, time + draft + verify);
     }

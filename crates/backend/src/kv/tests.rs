@@ -32,21 +32,13 @@ fn plan(windows: &[Option<u32>], n_kv_head: usize, head_dim: usize) -> Plan {
     Plan {
         dims: Dims { n_layer: windows.len(), n_vocab: 1, dim: 1 },
         widths: vec![n_kv_head * head_dim; Buf::NAMED],
-        ropes: Vec::new(),
-        slopes: Vec::new(),
         attentions: windows.iter().map(spec).collect(),
-        experts: Vec::new(),
-        mixers: Vec::new(),
-        most_positions: None,
         n_tokens: 1,
-        embed: Vec::new(),
         layers: (0..windows.len() as u32)
             .map(|layer| LayerOps { attn: attn(layer), ..LayerOps::default() })
             .collect(),
         head: Some(Op::Head { norm, weight: WeightId(0), bias: None, scale: 1.0, cap: None }),
-        bidirectional: false,
-        mtp: None,
-        inject: None,
+        ..Plan::default()
     }
 }
 

@@ -326,12 +326,9 @@ mod tests {
                 drafted: &[Drafted { confidence: 0.8 }][..k],
                 draft_steps: k,
                 accepted: if right { k } else { 0 },
-                others: &[],
-                other: None,
-                from_layer: 0,
                 draft_seconds: 0.003 * k as f64,
                 verify_seconds: 0.01 + 0.002 * k as f64,
-                other_seconds: 0.0,
+                ..Round::default()
             });
         }
         controller
@@ -371,12 +368,9 @@ mod tests {
                 drafted: &[Drafted { confidence: 0.8 }][..k],
                 draft_steps: k,
                 accepted: 0,
-                others: &[],
-                other: None,
-                from_layer: 0,
                 draft_seconds: 0.003,
                 verify_seconds: 0.01,
-                other_seconds: 0.0,
+                ..Round::default()
             });
         }
         drafts

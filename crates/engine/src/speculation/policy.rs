@@ -134,7 +134,7 @@ pub struct Drafted {
 }
 
 /// What came of a round.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Round<'a> {
     /// `None`: a plain step.
     pub source: Option<usize>,

@@ -108,17 +108,10 @@ mod tests {
         Plan {
             dims: Dims { n_layer: 2, n_vocab: 1, dim: 1 },
             widths: vec![1; Buf::NAMED],
-            ropes: Vec::new(),
-            slopes: Vec::new(),
-            attentions: Vec::new(),
-            experts: Vec::new(),
-            mixers: Vec::new(),
-            most_positions: None,
             n_tokens: 1,
             embed: vec![scale(0.1), scale(0.2)],
             layers: vec![layer(1.0), layer(2.0)],
             head: Some(head(0)),
-            bidirectional: false,
             mtp: Some(Mtp {
                 reads: Buf::X,
                 after_model: vec![scale(3.1), scale(3.2)],
@@ -131,6 +124,7 @@ mod tests {
                 before: vec![scale(5.1)],
                 layers: vec![vec![scale(5.2)], vec![scale(5.3)]],
             }),
+            ..Plan::default()
         }
     }
 

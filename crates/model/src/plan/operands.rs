@@ -310,7 +310,6 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Dims;
 
     fn named() -> [Buf; Buf::NAMED] {
         std::array::from_fn(Buf::new)
@@ -336,23 +335,7 @@ mod tests {
 
     #[test]
     fn a_product_that_adds_keeps_what_was_there() {
-        let plan = Plan {
-            dims: Dims { n_layer: 0, n_vocab: 1, dim: 1 },
-            widths: vec![1; Buf::NAMED],
-            ropes: Vec::new(),
-            slopes: Vec::new(),
-            attentions: Vec::new(),
-            experts: Vec::new(),
-            mixers: Vec::new(),
-            most_positions: None,
-            n_tokens: 1,
-            embed: Vec::new(),
-            layers: Vec::new(),
-            head: None,
-            bidirectional: false,
-            mtp: None,
-            inject: None,
-        };
+        let plan = Plan { widths: vec![1; Buf::NAMED], ..Plan::default() };
         let of = |add| {
             let op =
                 Op::MatMul { weight: WeightId(1), bias: Some(WeightId(2)), src: Buf::A, dst: Buf::X, add };

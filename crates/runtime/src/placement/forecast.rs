@@ -290,27 +290,18 @@ pub const COLUMNS: &str =
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{Budgets, First, Read},
+        super::{Budgets, First, Read, tests},
         *,
     };
-    use crate::plan::Unit;
 
     #[test]
     fn drafts_read_the_high_bits_from_memory_and_everything_from_the_file() {
         let part = UnitSize {
-            unit: Unit::Mlp(0),
             bytes: 1000,
-            gpu_bytes: 1000,
             read: Read { full: 1000, draft: 500 },
             gpu_read: Read { full: 800, draft: 300 },
-            work: Default::default(),
-            overhead: 0,
             drafted: true,
-            choice: None,
-            goes_on: false,
-            by_planes: None,
-            planes_apart: None,
-            keys_of: None,
+            ..tests::model(1, None)[2]
         };
         let [vram, ram, file] = [100.0, 10.0, 1.0].map(Known::given);
         let basis = Basis { vram, ram, file, ..Basis::default() };

@@ -23,12 +23,9 @@ fn drafts_of(policy: &mut Controller, rounds: usize, right: bool) -> usize {
             drafted: &drafted[..k],
             draft_steps: k,
             accepted: if right { k } else { 0 },
-            others: &[],
-            other: None,
-            from_layer: 0,
             draft_seconds: 0.005 * k as f64,
             verify_seconds: 0.01,
-            other_seconds: 0.0,
+            ..Round::default()
         });
     }
     drafts
@@ -88,12 +85,9 @@ fn drafts_go_deep_where_steps_and_rows_are_cheap() {
             drafted: &drafted[..k],
             draft_steps: k,
             accepted: k,
-            others: &[],
-            other: None,
-            from_layer: 0,
             draft_seconds: 0.02 * k as f64,
             verify_seconds: 1.0 + 0.005 * k as f64,
-            other_seconds: 0.0,
+            ..Round::default()
         });
     }
     assert_eq!(deepest, MOST_ROWS - 1);
@@ -183,12 +177,9 @@ fn guesses_make_drafts_cheaper_and_longer() {
             drafted: &drafted,
             draft_steps: 4,
             accepted: 4,
-            others: &[],
-            other: None,
-            from_layer: 0,
             draft_seconds: 0.02,
             verify_seconds: 0.01,
-            other_seconds: 0.0,
+            ..Round::default()
         });
     }
     assert!(policy.steps(&guided, 5) > 4.5, "{}", policy.steps(&guided, 5));
