@@ -1,8 +1,10 @@
-//! The rows of a pass as a backend sees them.
+//! Cells for the rows of a pass, and these rows as a backend sees them.
 
 use std::borrow::Cow;
 
+use super::Context;
 use crate::{
+    Batch, Result,
     backend::{Rows, SlotView, View},
     batch::Row,
     kv::{KvCache, StateRun},
@@ -48,5 +50,25 @@ impl<'a> CellAssignment<'a> {
     ) -> Rows<'s> {
         let CellAssignment { tokens, positions, cells, outputs, states, scales } = self;
         Rows { tokens, positions, cells, outputs, views, view_of_slot, states, shortlist, scales }
+    }
+}
+
+impl Context {
+    /// Gives some rows of a batch, of which `first` is the first, their cells: row by row, and a sequence that parts from another
+    /// is forked as soon as the row behind which it does so has its cell.
+    pub(super) fn assign_cells(&mut self, batch: &Batch, rows: &[Row], first: usize) -> Result<Vec<u32>> {
+        let written = batch.run_layers.as_ref().and_then(|mask| self.written_slots(mask));
+        if batch.forks.is_empty() {
+            return self.kv.append(rows, written.as_ref());
+        }
+        let mut cells = Vec::with_capacity(rows.len());
+        let here = first..first + rows.len();
+        for fork in batch.forks.iter().filter(|fork| here.contains(&fork.after)) {
+            let until = fork.after - first + 1;
+            cells.extend(self.kv.append(&rows[cells.len()..until.max(cells.len())], written.as_ref())?);
+            self.kv.fork(batch.rows[fork.after].seq, fork.to);
+        }
+        cells.extend(self.kv.append(&rows[cells.len()..], written.as_ref())?);
+        Ok(cells)
     }
 }

@@ -3,23 +3,20 @@
 mod adapters;
 mod cell_assignment;
 mod chain;
+mod checks;
 mod costs;
-mod forks;
-mod inject;
 mod mtp;
 mod parts;
 mod saved;
 mod taps;
 mod views;
-mod watched;
-mod whole;
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{
     Batch, Error, Model, Result,
-    backend::{Backend, Output, SmallJob},
-    batch::{Row, SeqId},
+    backend::{Backend, Output, SmallJob, watch::Watch},
+    batch::SeqId,
     control,
     kv::WrittenSlots,
     lora::Loras,
@@ -118,6 +115,14 @@ impl Context {
     /// The model.
     pub fn model(&self) -> &Arc<Model> {
         &self.model
+    }
+
+    /// From here on `watch` is told of every product. Only the CPU can tell, where all of the model is in main memory.
+    pub fn watch(&mut self, watch: Arc<dyn Watch>) -> Result<()> {
+        match self.backend.watch(watch) {
+            true => Ok(()),
+            false => Err(Error::Device("only a model that runs on the CPU alone can be watched".into())),
+        }
     }
 
     /// Which tokens are in the cache.
@@ -305,83 +310,6 @@ impl Context {
     pub fn shift(&mut self, seq: SeqId, keep: usize, count: usize) -> Result<()> {
         let (moves, delta) = self.kv.shift(seq, keep, count)?;
         self.backend.shift_keys(&moves, delta)
-    }
-
-    fn check(&self, batch: &Batch) -> Result<()> {
-        self.check_rows(batch)?;
-        self.check_taps(batch)?;
-        self.check_forks(batch)?;
-        self.check_inject(batch)?;
-        if let Some(mtp) = &batch.mtp {
-            return self.check_mtp(batch, mtp);
-        }
-        if batch.resume.is_none() && batch.rows.len() > self.kv.free_cells() {
-            return Err(self.kv.full(batch.rows.len()));
-        }
-        if batch.resume.is_none() {
-            self.kv.check_positions(&batch.rows)?;
-        }
-        self.check_whole(batch)?;
-        self.check_parts(batch)
-    }
-
-    /// What can be said of a batch whatever is in the cache.
-    pub fn check_rows(&self, batch: &Batch) -> Result<()> {
-        if batch.rows.is_empty() {
-            return Err(Error::Batch("an empty batch: nothing to decode".into()));
-        }
-        let (n_vocab, n_tokens) = (self.model.plan.dims.n_vocab, self.model.plan.n_tokens);
-        if let Some(list) = batch.shortlist.as_ref().filter(|list| list.n_vocab() != n_vocab) {
-            return Err(Error::Batch(format!(
-                "a shortlist of a vocabulary of {}, where {} has {n_vocab} tokens",
-                list.n_vocab(),
-                self.model.name
-            )));
-        }
-        for Row { token, pos, seq, .. } in &batch.rows {
-            if *token as usize >= n_tokens {
-                return Err(Error::Batch(format!("token {token} is not in the vocabulary of {n_tokens}")));
-            }
-            if let Some(most) = self.model.plan.most_positions.filter(|&most| *pos as usize >= most) {
-                return Err(Error::Batch(format!(
-                    "position {pos} of sequence {seq}: {} has places for {most} tokens and no more",
-                    self.model.name
-                )));
-            }
-            if *pos > i32::MAX as u32 {
-                return Err(Error::Batch(format!("position {pos} of sequence {seq} is beyond {}", i32::MAX)));
-            }
-        }
-        if let Some(mask) = &batch.run_layers {
-            let n_layer = self.model.plan.dims.n_layer;
-            if mask.n_layer() != n_layer {
-                return Err(Error::Mask(format!(
-                    "a mask for {} layers cannot be used on {}, which has {n_layer}",
-                    mask.n_layer(),
-                    self.model.name
-                )));
-            }
-            let repeated = || {
-                let steps = self.model.plan.steps(Some(mask));
-                steps
-                    .iter()
-                    .find(|s| matches!(s.op, Op::Convolve(_)) && s.visit.repetition > 0)
-                    .map(|s| s.visit.layer)
-            };
-            if let Some(layer) = (mask.extra_repetitions() > 0).then(repeated).flatten() {
-                return Err(Error::Mask(format!(
-                    "the mask repeats layer {layer}, which is recurrent: its state goes on by one step for each token"
-                )));
-            }
-            if mask.extra_repetitions() > self.extra_slots {
-                return Err(Error::Mask(format!(
-                    "the mask repeats layers {} times and the context has K/V room for {}: set extra_slots",
-                    mask.extra_repetitions(),
-                    self.extra_slots
-                )));
-            }
-        }
-        Ok(())
     }
 
     /// Sequences as long as they were, or empty.

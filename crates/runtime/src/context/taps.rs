@@ -3,7 +3,7 @@
 
 use super::Context;
 use crate::{
-    Batch, Error, Result,
+    Batch, Result,
     backend::{Backend, Crossing, Output, Rows, Taps},
     plan::{Buf, BufSet, Plan, Step, Unit},
 };
@@ -100,32 +100,5 @@ impl Context {
         let Tapped { dim, cuts, rows, .. } = &self.tapped;
         let width = cuts.len() * dim;
         &rows[i * width..][..width]
-    }
-
-    /// What holds of a batch out of which rows are taken.
-    pub(super) fn check_taps(&self, batch: &Batch) -> Result<()> {
-        let taps = &batch.taps;
-        if taps.is_empty() {
-            return Ok(());
-        }
-        if !self.has_taps() {
-            return Err(Error::Batch(format!(
-                "rows cannot be taken out between the layers of {}: more goes from layer to layer than one row of each token",
-                self.model.name
-            )));
-        }
-        let masked = batch.run_layers.as_ref().is_some_and(|mask| !mask.is_full());
-        if masked || batch.keep_hidden.is_some() || batch.resume.is_some() || batch.mtp.is_some() {
-            return Err(Error::Batch(
-                "rows are taken out between the layers of full passes only: no mask, and nothing kept or resumed".into(),
-            ));
-        }
-        let n_layer = self.model.plan.dims.n_layer;
-        if !taps.is_sorted_by(|a, b| a < b) || taps.iter().any(|tap| !(1..=n_layer).contains(tap)) {
-            return Err(Error::Batch(format!(
-                "rows are to be taken out at layers {taps:?}: give layers 1 to {n_layer}, ascending"
-            )));
-        }
-        Ok(())
     }
 }
