@@ -1,4 +1,4 @@
-//! What a context asks of its backend: how much room, on which device, in which form.
+//! The configuration of a context: its room, its device, and how things are stored.
 
 use std::{ops::RangeInclusive, path::PathBuf};
 
@@ -16,7 +16,7 @@ use crate::{
     plan::Plan,
 };
 
-/// From how many rows of a pass on the GPU multiplies with matrices that lie in RAM, which are sent to it for that.
+/// From how many rows in a pass on matrices that are in RAM are sent to the GPU, which then multiplies with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Streaming {
     /// Where that is measured to be faster, on a hardware GPU.
@@ -33,18 +33,18 @@ pub enum Streaming {
 pub struct ContextConfig {
     /// Cells in the cache, shared by all sequences.
     pub n_ctx: u32,
-    /// Texts that grow side by side, where layers see only so far back: what they keep for each is set aside. Drafts and
-    /// other forks that end where their text ends need none of their own.
+    /// How many texts grow at the same time. Layers with a sliding window keep room for each. Drafts and other forks that end where
+    /// their text ends need no room of their own.
     pub sequences: usize,
-    /// States of recurrent layers beside those of these texts, for forks that go on from many positions of one.
+    /// States of recurrent layers in addition to those of the texts, for forks that go on from many positions of one text.
     pub extra_states: usize,
-    /// Layers that see only so far back keep all cells too. It takes more memory; then a sequence can be cut anywhere.
+    /// Layers with a sliding window keep all cells too. That takes more memory, and a sequence can then be cut anywhere.
     pub swa_full: bool,
     /// Rows evaluated at once; a longer batch is cut into such pieces. No result depends on it.
     pub n_ubatch: usize,
     /// Threads of the CPU backend; 0 takes the fast cores.
     pub threads: usize,
-    /// Its threads for prompts; 0 takes as many.
+    /// Its threads for prompts; 0 takes as many as `threads`.
     pub prompt_threads: usize,
     /// How these are bound to cores.
     pub binding: Binding,
@@ -54,42 +54,41 @@ pub struct ContextConfig {
     pub value_type: KvType,
     /// K/V slots beyond the model's layers, for masks that repeat layers.
     pub extra_slots: usize,
-    /// Load the head that predicts one token more, if the model has one and is in one place with it: see
+    /// Load the head that predicts one token more, if the model has one and all of it is on one device: see
     /// [`Context::has_mtp`](crate::Context::has_mtp).
     pub mtp: bool,
-    /// Drafts compute the head for frequent tokens only, where that pays and a CPU computes it. No text depends on it.
+    /// Drafts compute the logits of frequent tokens only, where that is faster and the head runs on the CPU. No text changes by it.
     pub shortlists: bool,
     /// The instruction set, where one other than the machine's best is wanted.
     pub isa: Option<Isa>,
     /// How the CPU backend packs matrices at load; `None` reads them from the file as they are.
     pub planes: Option<Planes>,
-    /// Where all of the model runs on the CPU, read it from the file at first: the first token comes sooner, and the next
-    /// ones take longer until [`Context::pack_more`](crate::Context::pack_more) has rearranged the weights. Who generates one
-    /// text need not call that. No result depends on it.
+    /// Where all of the model runs on the CPU, read the weights from the file at first. The first token comes sooner, and the next
+    /// ones take longer until [`Context::pack_more`](crate::Context::pack_more) has rearranged the weights. Functions that generate
+    /// one text call that themselves. No result depends on it.
     pub pack_later: bool,
     /// Adapters that texts may have: see [`Context::adapt`](crate::Context::adapt).
     pub loras: Vec<LoraFile>,
-    /// Directions that are added to the stream behind layers, for all texts.
+    /// Directions that are added to the residual stream after layers, for all texts.
     pub control_vectors: Vec<ControlVector>,
-    /// Behind which layers; `None` is behind all for which there are some.
+    /// After which layers; `None`: after all that a direction is given for.
     pub control_layers: Option<RangeInclusive<usize>>,
     /// Where it runs.
     pub device: Device,
-    /// What goes where, if the model is not to be all in one place.
+    /// Which parts of the model go where, if it is divided.
     pub placement: PlacementRequest,
-    /// Whether many rows at once are multiplied on the GPU with matrices that lie in RAM. No bit depends on it, but the
-    /// memory that it takes of the GPU may send a layer more to RAM.
+    /// Whether the GPU multiplies many rows with matrices that are in RAM. No result changes by that itself, but the memory that it
+    /// takes may move one more layer to RAM.
     pub streaming: Streaming,
-    /// Of experts that stay in the file, read those that a router has chosen ahead of their use; without it they come by
-    /// page faults. No result depends on it.
+    /// Read chosen experts that are in the file before they are used; otherwise page faults read them. No result depends on it.
     pub read_chosen: bool,
-    /// Time the kernels of a GPU; slower.
+    /// Measure the time of each GPU kernel, which slows them down.
     pub profile: bool,
     /// How wide the GPU's kernels are, where another width than the device's own is wanted.
     pub gpu_widths: Option<GpuWidths>,
-    /// Which of the GPU's kernels, where there is a choice.
+    /// Which variant of the GPU's kernels, where there are several.
     pub gpu_variant: GpuVariant,
-    /// Where a GPU's compiled kernels, and how its variants did, are kept from run to run.
+    /// The folder where compiled kernels of a GPU are kept between runs, and what was measured of their variants.
     pub gpu_cache: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! The way to GPUs that this build has.
+//! The GPU interface of this build, if it has one.
 
 use crate::{
     Error,
@@ -13,12 +13,12 @@ pub fn gpus() -> Option<&'static dyn Gpus> {
     None
 }
 
-/// What there is to say where a GPU was asked for and the build has none.
+/// The error where a GPU was asked for and the build has no GPU interface.
 pub fn left_out() -> Error {
     Error::Device("this build is without GPUs: it needs the feature \"gpu\"".into())
 }
 
-/// A choice of a GPU's kernels by its name. A build without GPUs has none to choose.
+/// A variant of the GPU's kernels by its name. In a build without GPUs only the default may be named.
 pub fn gpu_variant(name: &str) -> Result<GpuVariant, String> {
     let variant: GpuVariant = name.parse()?;
     if variant != GpuVariant::Tried && gpus().is_none() {

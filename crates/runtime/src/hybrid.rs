@@ -1,6 +1,6 @@
-//! One pass on several devices: the steps go in order, each on the device that has its unit. At each border those buffers
-//! cross that are needed behind it and that the device there does not have already. A product whose low planes lie in RAM
-//! is a border, too: its rows leave the GPU, and come back as sums.
+//! One pass on several devices: the steps run in order, each on the device that holds its unit. Where the next step is on
+//! another device, the buffers that later steps need are copied to it, unless it has them already. A product whose low planes
+//! are in RAM crosses as well: its rows leave the GPU, and come back as sums.
 
 #[cfg(test)]
 mod tests;
@@ -21,19 +21,19 @@ use crate::{
 pub struct Part {
     pub gpu: Box<dyn Backend>,
     pub held: UnitSet,
-    /// The products of which it makes the high planes' part.
+    /// The products of which it computes the high planes' part.
     pub low_products: Vec<LowProduct>,
 }
 
 pub struct HybridBackend {
     model: Arc<Model>,
     gpus: Vec<Part>,
-    /// Has what no GPU has.
+    /// Holds the units that no GPU holds.
     cpu: Option<CpuBackend>,
-    /// By the first matrix: products that a GPU makes of the high planes and the CPU of the low ones.
+    /// Products of which a GPU computes the high planes' part and the CPU the low planes' part, by their first matrix.
     low_products: HashMap<u32, LowProduct>,
     lows: Vec<f32>,
-    /// By weight id: whose it is, as a number among the GPUs, or their count for the CPU.
+    /// By weight id: the index of the GPU that holds it, or the number of GPUs for the CPU.
     device_of: Vec<usize>,
     /// Rows on their way to a segment, and from it.
     arriving: Vec<f32>,
@@ -41,7 +41,7 @@ pub struct HybridBackend {
     /// The numbers of a pass's rows.
     every_row: Vec<usize>,
     gpu_seconds: f64,
-    /// What the GPUs do not count themselves.
+    /// Transfers that the GPUs do not count themselves.
     crossings: Traffic,
 }
 
@@ -85,12 +85,12 @@ impl HybridBackend {
     }
 }
 
-/// The number of the device that has a unit: the one behind the GPUs is the CPU.
+/// The index of the device that holds a unit. The CPU comes after the GPUs.
 fn holder(gpus: &[Part], unit: Unit) -> usize {
     gpus.iter().position(|part| part.held.holds(unit)).unwrap_or(gpus.len())
 }
 
-/// The product that a step begins, if the CPU makes a part of it: not where the high planes suffice.
+/// The product that a step begins, if the CPU computes a part of it. A coarse step needs the high planes only.
 fn low_product<'p>(products: &'p HashMap<u32, LowProduct>, step: &Step) -> Option<&'p LowProduct> {
     match *step.op {
         Op::MatMul { weight: first, .. } | Op::Gate { gate: Linear { weight: first, .. }, .. }
@@ -160,7 +160,7 @@ impl Backend for HybridBackend {
         let low_product = |step: &Step| low_product(&self.low_products, step);
         self.arriving.clear();
         self.arriving.extend_from_slice(arriving);
-        // The buffers that each device has as they are now.
+        // The buffers of which each device has the current contents.
         let mut held = vec![BufSet::NONE; self.gpus.len() + 1];
         let mut rest = steps;
         let (mut output, mut leaving_last) = (Some(output), Some(leaving_last));
@@ -172,7 +172,7 @@ impl Backend for HybridBackend {
             rest = after;
             self.lows.clear();
             if let Some(of) = low_product(first) {
-                // Its rows are all that has left the GPU, where they were made.
+                // Only the product's own rows were copied from the GPU.
                 let cpu = self.cpu.as_mut().expect("low planes lie there");
                 self.crossings.low_planes += cpu.low_sums(of, n, &self.arriving, &mut self.lows)?;
             }
@@ -181,7 +181,7 @@ impl Backend for HybridBackend {
             held.iter_mut().for_each(|held| *held = held.without(written));
             held[here] = arrived;
             let next = after.first().and_then(low_product);
-            // All that is needed behind a border is valid on the device there, also what only a later one needs.
+            // After a border its device has all that is needed from there on, also what only a later device needs.
             let leaves = match (after.first(), next) {
                 (None, _) => leaves_last,
                 (Some(_), Some(next)) => BufSet::of([next.src]),
@@ -201,7 +201,7 @@ impl Backend for HybridBackend {
                 }
             };
             let border = Crossing { arrives, arriving: &self.arriving, leaves, leaving, lows: &self.lows };
-            // Only the head has an output, and it comes last. What comes before it is done for all rows.
+            // Only the head has an output, and it comes last. The steps before it run for all rows.
             let output = output.take_if(|_| is_last).unwrap_or(Output::none());
             let rows = if is_last { rows } else { &all_rows };
             match self.gpus.get_mut(here) {
@@ -218,14 +218,14 @@ impl Backend for HybridBackend {
                 }
             }
             mem::swap(&mut self.arriving, &mut self.leaving);
-            // What a product's other part is made of stays on the GPU.
+            // The input of the product's other part stays on the GPU.
             arrives = if next.is_some() { BufSet::NONE } else { leaves };
         }
         Ok(())
     }
 
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {
-        // What nobody has is a part that was left out.
+        // A weight that no device holds is one that was left out.
         let device = self.devices().nth(self.device_of[id.0 as usize]);
         device.map_or(0, |device| device.weight_bytes(id, coarse))
     }

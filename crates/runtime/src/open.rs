@@ -1,5 +1,5 @@
-//! From what was asked for to the backend that does it. Never a silent change of mind: a GPU that was asked for
-//! and cannot be used is an error, and a plan that turned out too large is replaced with a word about it.
+//! Opens the backend that a configuration asks for. Nothing is changed silently: a GPU that was asked for and cannot
+//! be used is an error, and a plan that does not fit is replaced by a smaller one with a note.
 
 #[cfg(test)]
 mod tests;
@@ -70,39 +70,39 @@ impl FromStr for Device {
     }
 }
 
-/// A backend, and where it put things.
+/// A backend, and what it was opened with.
 pub struct Opened {
     /// The model as it is run.
     pub model: Arc<Model>,
     pub backend: Box<dyn Backend>,
     pub placement: Placement,
-    /// What turned out other than planned, in a sentence each.
+    /// What differs from the plan, in a sentence each.
     pub notes: Vec<String>,
-    /// Of the GPU, where one is used and was measured.
+    /// How fast the GPU is, where one is used and was measured.
     pub speeds: Option<Speeds>,
 }
 
-/// Each smaller plan takes so much of the one before.
+/// Each smaller plan takes this share of the memory of the one before.
 const NEXT_PLAN: f64 = 0.85;
 const MOST_PLANS: usize = 8;
 
-/// Where things would go.
+/// The placements that are possible, and the one that would be opened.
 pub struct Plans {
-    /// As they would be opened.
+    /// The one that would be opened.
     pub chosen: Placement,
-    /// With no regard to a draft.
+    /// Without regard to a draft.
     pub whole_layers: Placement,
-    /// With what a draft runs in the fast memory first.
+    /// The parts that a draft runs come first into the fast memory.
     pub drafted_first: Placement,
-    /// With low planes in RAM, where drafts read no others.
+    /// The low planes are in RAM, where drafts read the high planes alone.
     pub apart: Option<Apart>,
-    /// With heads that the model may get, where something drafts.
+    /// What heads would give that the model may get, where something drafts.
     pub heads: Vec<HeadForecast>,
     /// What the choice rests on.
     pub basis: Basis,
-    /// Where there are recurrent layers; the places have it too.
+    /// Where there are recurrent layers. It is part of the placements' bytes too.
     pub states: Option<StateBytes>,
-    /// Where many rows may be multiplied on the GPU with what lies in RAM.
+    /// Where the GPU may multiply many rows with matrices that are in RAM.
     pub prompt: Option<PromptForecast>,
 }
 
@@ -112,7 +112,7 @@ impl Plans {
         Forecast::new(&self.whole_layers, &self.drafted_first, self.apart.as_ref(), heads, self.basis)
     }
 
-    /// With another draft's way to have low planes in RAM next to these, which is chosen where more is expected of it.
+    /// These plans, with those of another draft that puts low planes in RAM. The other is chosen where it is expected to be faster.
     pub fn or_apart(self, other: Plans) -> Self {
         let Plans { apart: Some(apart), heads, .. } = other else { return self };
         let basis = Basis { acceptance: apart.acceptance, ..self.basis };
@@ -163,16 +163,16 @@ pub fn memory_needed(model: &Model, config: &ContextConfig) -> Result<u64> {
     Ok(planned.placement.bytes_in_ram().saturating_add(buffers))
 }
 
-/// The basis with what is known of a GPU.
+/// The basis, with the measured speeds of a GPU.
 fn with_measured(basis: Basis, speeds: Option<Speeds>) -> Basis {
     speeds.map_or(basis, |Speeds { read, round_trip }| basis.with_measured(read, round_trip))
 }
 
-/// The same on a machine whose GPU, if it is to have one, has `config.placement.vram`; no device is looked for.
+/// The same for another machine, whose GPU, if it has one, has `config.placement.vram`. No device is looked for.
 pub fn plan_elsewhere(model: &Model, config: &ContextConfig, basis: Basis) -> Result<Plans> {
     let vram = config.placement.vram.filter(|&vram| vram > 0);
     if vram.is_some() && gpus().is_none() {
-        // What would lie there is not known without.
+        // Without the feature it is not known what a GPU would hold.
         return Err(left_out());
     }
     let room = vram.map(|vram| GpuRoom { number: 0, vram, shares_memory: false, is_hardware: true });
@@ -220,27 +220,27 @@ fn plans(model: &Model, config: &ContextConfig, basis: Basis, rooms: Vec<GpuRoom
     Ok(Plans { chosen, whole_layers, drafted_first, apart, heads, basis, states, prompt })
 }
 
-/// Is told how a model is loaded, and asked what the choice of places rests on.
+/// Hears how a model is loaded, and gives the speeds by which parts are placed.
 pub trait Loading: Sync {
-    /// A device is new: its kernels are tried and its speed is measured, which takes a moment.
+    /// A device is used for the first time: its kernels are tried and its speed is measured, which takes a moment.
     fn trying(&self, _device: &str) {}
 
-    /// How fast weights are read; only asked where something depends on it.
+    /// How fast weights are read. Only asked for where something depends on it.
     fn basis(&self) -> Basis {
         Basis::default()
     }
 
-    /// What goes where, before anything is loaded; again where that did not fit and less is tried.
+    /// The placement, before anything is loaded. Called again where it did not fit and a smaller one is tried.
     fn planned(&self, _: &Placement) {}
 
-    /// How many bytes of weights are ready, of how many; from several threads.
+    /// How many bytes of weights are ready, of how many. Called from several threads.
     fn ready(&self, _ready: u64, _total: u64) {}
 }
 
 /// Nobody listens.
 impl Loading for () {}
 
-/// Nobody listens, but this is known.
+/// Nobody listens, but the speeds are known.
 impl Loading for Basis {
     fn basis(&self) -> Basis {
         *self
@@ -254,7 +254,7 @@ pub fn open(
     loading: &dyn Loading,
 ) -> Result<Opened> {
     let (candidates, note) = adapters_for(&model, config, loras)?;
-    // A GPU's kernels make several operations at once, and so the plan has to know.
+    // A GPU's kernels do several operations at once, so that the plan has to have the adapters' operations.
     let (model, loras) = match candidates.is_empty() || loras.all().is_empty() {
         true => (model, loras.clone()),
         false => (loras.in_plan(&model)?, Arc::default()),
@@ -273,7 +273,7 @@ pub fn open(
         found.into_iter().map(|right| (right.gpu, right.kernels)).unzip();
     let gpus: Vec<(&dyn Gpu, GpuVariant)> =
         found.iter().map(|found| &**found).zip(kernels.iter().map(|of| of.variant)).collect();
-    // Of several the first one's.
+    // Of several GPUs, the speeds of the first.
     let speeds = kernels.first().and_then(|of| of.speeds);
     let plan = |request: &PlacementRequest, most: &[Option<u64>]| {
         let basis = || with_measured(loading.basis(), speeds);
@@ -304,8 +304,8 @@ fn kernels(config: &ContextConfig, found: &dyn Gpu, loading: &dyn Loading) -> Re
     found.choose_kernels(config.gpu_variant, config.gpu_cache.as_deref(), budget, &trying)
 }
 
-/// Opens what was planned, or if that does not fit after all and `smaller` plans are welcome, the first of those
-/// that does; and what was said on the way. Plans are told how many bytes to take of some GPUs at most.
+/// Opens what was planned. If that does not fit after all and `smaller` allows it, opens the first smaller plan that fits.
+/// Also gives the notes about that. `plan` takes the most bytes that each GPU may give, where there is such a limit.
 fn first_that_fits<P, T>(
     request: &PlacementRequest,
     smaller: bool,
@@ -318,7 +318,7 @@ fn first_that_fits<P, T>(
     let mut notes = Vec::new();
     for plans_left in (0..MOST_PLANS).rev() {
         let planned = match plan(&request, &most) {
-            // Who asks for all layers wants what fits; with a budget, or strictly, it is an order.
+            // A request for all layers means as many as fit, unless it has a budget or is strict.
             Err(Error::Memory(_)) if smaller && request.gpu_layers.is_some() && request.vram.is_none() => {
                 request.gpu_layers = None;
                 notes.push("more layers were asked for than fit the GPU; what fits goes there".into());
@@ -340,7 +340,7 @@ fn first_that_fits<P, T>(
     unreachable!("the last plan opens or fails")
 }
 
-/// The GPUs to use for a model; and what there is to say where one was wanted that cannot run it.
+/// The GPUs to use for a model, and a note where a GPU was asked for that cannot run it.
 fn adapters_for(
     model: &Model,
     config: &ContextConfig,
@@ -362,18 +362,18 @@ fn adapters_for(
     }
 }
 
-/// The way to GPUs, where one was asked for.
+/// The GPU interface, or an error in a build without one.
 fn a_way() -> Result<&'static dyn Gpus> {
     gpus().ok_or_else(left_out)
 }
 
-/// A GPU with kernels that are right on it.
+/// A GPU, and kernels that compute correctly on it.
 struct Right<T> {
     gpu: T,
     kernels: Chosen,
 }
 
-/// GPUs that were named, with their kernels. One whose kernels are wrong is an error.
+/// The GPUs that were named, with their kernels. It is an error if the kernels of one are wrong.
 fn all_right<T>(named: Vec<T>, kernels: impl Fn(&T) -> Result<Chosen>) -> Result<Vec<Right<T>>> {
     let with_kernels = |gpu: T| match kernels(&gpu)? {
         Chosen { refusal: Some(refusal), .. } => Err(Error::Device(refusal)),
@@ -382,8 +382,8 @@ fn all_right<T>(named: Vec<T>, kernels: impl Fn(&T) -> Result<Chosen>) -> Result
     named.into_iter().map(with_kernels).collect()
 }
 
-/// The first GPU whose kernels are right; and what there is to say where that is not the first of all. The same GPU may be
-/// among them through another interface, whose driver does better.
+/// The first GPU whose kernels are right, and a note where that is not the first in the list. The same GPU may be there again
+/// through another interface with a better driver.
 fn first_right<T>(
     candidates: Vec<T>,
     kernels: impl Fn(&T) -> Result<Chosen>,
@@ -403,7 +403,7 @@ fn first_right<T>(
     Ok((None, refused.map(|refusal| format!("all of it runs on the CPU: {refusal}"))))
 }
 
-/// The GPUs to use, none for the CPU alone; or with [`Device::Auto`] those of which one is used, the likeliest first.
+/// The GPUs to use, none for the CPU alone. With [`Device::Auto`] those of which one will be used, the best candidate first.
 fn adapters(config: &ContextConfig) -> Result<Vec<AnyGpu>> {
     let PlacementRequest { gpu_layers, vram, .. } = config.placement;
     let asked_for = gpu_layers.is_some_and(|n| n > 0) || vram.is_some_and(|v| v > 0);
@@ -419,11 +419,11 @@ fn adapters(config: &ContextConfig) -> Result<Vec<AnyGpu>> {
         Device::Named(name) => a_way()?.named(name).map(one),
         Device::Several(numbers) => a_way()?.numbered(numbers),
         Device::Auto if asked_for => match a_way()?.hardware()? {
-            // Says what is missing.
+            // The error says what is missing.
             none if none.is_empty() => a_way()?.first().map(one),
             all => Ok(all),
         },
-        // None at all is the usual case of a CPU.
+        // A machine without any GPU is the usual case.
         Device::Auto => match gpus().filter(|gpus| gpus.may_have_hardware()) {
             Some(gpus) => gpus.hardware(),
             None => Ok(Vec::new()),
@@ -506,7 +506,7 @@ fn try_open(
         Streaming::From(rows) => Some(rows),
         Streaming::Measured | Streaming::Never => None,
     };
-    // The first GPU has room for it. One that nothing fits on is not open, and no other kept such room free.
+    // Room for it was planned on the first GPU alone. If nothing fits there, that GPU is not opened.
     let first_is_open = placement.shares.first().is_none_or(|share| !share.is_empty());
     if let (Some(cpu), true) = (&mut cpu, streams && first_is_open)
         && let Some(offloader) =

@@ -1,5 +1,5 @@
-//! Which part of a model goes where on this machine, and how many rows run at once: what `placement` is told of the GPU, the
-//! memory and the model's sizes, and what comes of it.
+//! Which part of a model goes where on this machine, and how many rows run at once. Collects what `placement` has to know of
+//! the GPUs, the memory and the model's sizes.
 
 use crate::{
     Error, Model, Result, RunLayers,
@@ -17,37 +17,37 @@ use crate::{
     plan::{Op, PlanOp, Unit, UnitSet, WeightId},
 };
 
-/// Rows at once are halved down to this where buffers for them would take too much of a small GPU.
+/// The rows of a pass are halved down to this where their buffers would take too much of a small GPU's memory.
 const LEAST_ROWS: usize = 32;
 
-/// Of what memory is free by the system other programs get the rest.
+/// The share of free memory that is used. The rest is left to other programs.
 const AUTO_SHARE: f64 = 0.9;
 
-/// Products with matrices in RAM take at most a fourth of a GPU's memory.
+/// Room for products with matrices in RAM takes at most a fourth of a GPU's memory.
 const MOST_STREAMING: u64 = 4;
 
 pub struct Planned {
     pub placement: Placement,
     pub max_rows: usize,
-    /// It has what predicts one token more.
+    /// The model has its head that predicts one token more.
     pub mtp: bool,
     /// There is room on the GPU for products with matrices that lie in RAM.
     pub streams: bool,
 }
 
-/// What a plan knows of a GPU.
+/// A GPU, as far as plans depend on it.
 #[derive(Clone, Copy)]
 pub struct GpuRoom {
     /// In the list of devices.
     pub number: usize,
-    /// Bytes of its memory to take.
+    /// Bytes of its memory that may be used.
     pub vram: u64,
-    /// Its memory is the processor's, so that whatever goes there is not there for the CPU.
+    /// Its memory is the CPU's too, so that what the GPU takes is missing for the CPU.
     pub shares_memory: bool,
     pub is_hardware: bool,
 }
 
-/// What a plan knows of the machine.
+/// The machine, as far as plans depend on it.
 pub struct Machine {
     pub rooms: Vec<GpuRoom>,
     /// Bytes of RAM that weights and buffers may take, where the system tells.
@@ -72,10 +72,10 @@ impl GpuRoom {
     }
 }
 
-/// What plans know of these GPUs; `most` has for some of them what they are to take at most.
+/// These GPUs as plans see them. `most` limits the bytes of some of them.
 pub fn rooms(request: &PlacementRequest, found: &[AnyGpu], most: &[Option<u64>]) -> Vec<GpuRoom> {
     let room = |(i, of): (usize, &AnyGpu)| {
-        // One that is there twice has its memory once.
+        // A GPU that is listed twice has its memory only once.
         let times = found.iter().filter(|other| other.number() == of.number()).count() as u64;
         let vram = request.vram.unwrap_or_else(|| vram(request, &**of) / times);
         GpuRoom {
@@ -88,14 +88,14 @@ pub fn rooms(request: &PlacementRequest, found: &[AnyGpu], most: &[Option<u64>])
     found.iter().enumerate().map(room).collect()
 }
 
-/// Bytes of a GPU's memory to take.
+/// Bytes of a GPU's memory that may be used.
 pub fn vram(request: &PlacementRequest, found: &dyn Gpu) -> u64 {
     let told = found.memory().filter(|_| found.is_hardware());
     let free = free_ram().filter(|_| found.shares_memory()).unwrap_or(u64::MAX);
     request.vram.unwrap_or_else(|| told.map_or(u64::MAX / 2, |bytes| bytes.min(free)))
 }
 
-/// What weights and buffers may take of the memory that is free, where the system tells.
+/// Bytes of free memory that weights and buffers may take, where the system tells.
 fn free_ram() -> Option<u64> {
     Some((cpu::available_memory()? as f64 * AUTO_SHARE) as u64)
 }
@@ -120,7 +120,7 @@ pub fn plan_mtp(
     plan_mtp_on(model, with_mtp, config, request, machine, basis)
 }
 
-/// With what predicts one token more, if that leaves all else where it is: plain text is to be the same without.
+/// With the head that predicts one token more, if that moves no other part: text without drafts must not change by it.
 fn plan_mtp_on(
     model: &Model,
     with_mtp: Option<&Model>,
@@ -150,14 +150,14 @@ pub fn plan_for(
     let layout = config.kv_layout(&model.plan);
     let sizes = ModelSizes { model, config, layout: config.kv_layout(&model.plan) };
     let parts = placement::parts(model, &sizes, request.draft.as_ref());
-    // Where everything is kept off the GPU, there is none. The embedding goes there only with all the rest.
+    // If everything is kept off the GPU, no GPU is used. The embedding goes to a GPU only with all the rest.
     let may_go = |part: &UnitSize| part.unit != Unit::Embed && !request.keeps_off_gpu(part.unit);
     let rooms: &[GpuRoom] = if parts.iter().any(may_go) { &machine.rooms } else { &[] };
     let smallest = rooms.iter().map(|room| room.vram).min();
     // Without rooms there are none.
     let used = gpus().filter(|_| !rooms.is_empty());
     let scratch_for = |rows| used.map_or(0, |gpus| gpus.scratch_bytes(model, rows, &layout));
-    // As many of these rows at once as a small GPU leaves room for.
+    // Fewer rows at once where their buffers would take too much of a small GPU.
     let rows_of = |n_ubatch: usize| {
         let mut rows = n_ubatch.clamp(1, n_cells);
         while smallest.is_some_and(|vram| rows > LEAST_ROWS && scratch_for(rows) > vram / 4) {
@@ -165,7 +165,7 @@ pub fn plan_for(
         }
         rows
     };
-    // Room for the sums of low planes, where these may lie in RAM: it is little.
+    // A little room for the sums of low planes, where these may be in RAM.
     let may_lie_apart = match &request.planes_apart {
         Some(apart) => apart.units != UnitSet::none(model.plan.dims.n_layer),
         None => request.draft.as_ref().is_some_and(RunLayers::has_coarse),
@@ -197,7 +197,7 @@ pub fn plan_for(
         }
         Ok(placement)
     };
-    // Where something lies in RAM, with room to multiply with it, unless that is much or leaves the GPU empty.
+    // Where something is in RAM, the GPU gets room to multiply with it, unless that takes much or leaves the GPU empty.
     let streams = rooms.first().is_some_and(|room| room.streams(config));
     let place = |rows| {
         let placement = place_with_room(rows, 0)?;
@@ -223,8 +223,8 @@ pub fn plan_for(
         let held: Vec<UnitSet> = of.shares.iter().map(|share| share.held.clone()).collect();
         (of.on_gpu(), of.planes_apart(), held)
     };
-    // GPU and CPU round differently, and no result is to depend on how many rows run at once: there is always room for
-    // the usual number of them, and for more if that changes no place.
+    // GPU and CPU round differently, and no result may depend on how many rows run at once. So there is always room for the
+    // usual number of rows, and for more only if that moves no part.
     let usual = rows_of(ContextConfig::default().n_ubatch);
     if max_rows != usual
         && let Ok((as_usual, usual_streams)) = place(usual)
@@ -254,8 +254,8 @@ pub fn cpu_overhead(model: &Model, config: &ContextConfig, max_rows: usize, on_c
     u64::try_from(overhead).unwrap_or(u64::MAX)
 }
 
-/// An error where states take more than half of the memory that is free: the weights and all else have the rest. `what` goes
-/// back to so many positions of a text, and `less` are fewer of them.
+/// An error where states take more than half of the free memory, since weights and the rest need room too. `what` names what goes
+/// back to so many positions of a text, and `less` how to have fewer of them.
 pub fn check_states(
     model: &Model,
     config: &ContextConfig,
@@ -318,7 +318,7 @@ impl Sizes for ModelSizes<'_> {
     fn overhead(&self, unit: Unit) -> u64 {
         let types = (self.config.key_type, self.config.value_type);
         match unit {
-            // What a GPU cannot run has its keys and values in RAM, and states.
+            // A model that a GPU cannot run has its keys, values and states in RAM.
             Unit::Attn(layer) if gpus().is_none_or(|gpus| gpus.check(self.model).is_err()) => {
                 let states = StateBytes::new(self.model.plan.mixers_of(layer), &self.layout);
                 self.layout.slot_bytes(layer, types.0)
@@ -337,7 +337,7 @@ mod tests {
     use super::*;
     use spec_run_gguf::embedded;
 
-    /// As on a Mac, or on a processor with a GPU in it: what lies on the GPU is not there for the CPU.
+    /// As on a Mac, or with an integrated GPU: memory that the GPU takes is missing for the CPU.
     #[test]
     fn memory_that_is_shared_is_counted_once() {
         let model = Model::load(Arc::new(embedded::open().unwrap())).unwrap();

@@ -1,4 +1,4 @@
-//! Which text has how much of which adapter.
+//! The scales of LoRA adapters, by sequence.
 
 use std::collections::HashMap;
 
@@ -9,9 +9,9 @@ use crate::{
     lora::{Lora, Scales},
 };
 
-/// What sequences have of adapters. A fork has what its sequence has.
+/// The adapters' scales of sequences. A fork has those of its sequence.
 pub(super) struct Adapted {
-    /// Those of which nothing else is said.
+    /// The scales of sequences that were given none.
     pub by_default: Option<Scales>,
     of: HashMap<SeqId, Option<Scales>>,
 }
@@ -25,7 +25,7 @@ impl Adapted {
         self.of.get(&seq).unwrap_or(&self.by_default).as_ref()
     }
 
-    /// Only what is not so by default is written down.
+    /// Only scales that differ from the default are stored.
     fn set(&mut self, seq: SeqId, scales: Option<Scales>) {
         match scales == self.by_default {
             true => self.remove(seq),
@@ -48,12 +48,12 @@ impl Adapted {
         self.of.clear();
     }
 
-    /// Sequences that part within a batch have what those have from which they part.
+    /// Sequences that fork within a batch get the scales of those that they fork from.
     pub fn part(&mut self, batch: &Batch) {
         batch.forks.iter().for_each(|fork| self.fork(batch.rows[fork.after].seq, fork.to));
     }
 
-    /// Of each row; nothing where none has any.
+    /// The scales of each row; nothing where no row has any.
     pub fn of_rows(&self, rows: &[Row]) -> Vec<Option<Scales>> {
         match rows.iter().any(|row| self.of(row.seq).is_some()) {
             true => rows.iter().map(|row| self.of(row.seq).cloned()).collect(),
@@ -68,17 +68,17 @@ impl Context {
         self.loras.all()
     }
 
-    /// What sequences have of them of which nothing else is said.
+    /// The scales of sequences that were given none.
     pub fn default_scales(&self) -> Option<&Scales> {
         self.adapted.by_default.as_ref()
     }
 
-    /// What a sequence has of them.
+    /// The scales of a sequence.
     pub fn scales(&self, seq: SeqId) -> Option<&Scales> {
         self.adapted.of(seq)
     }
 
-    /// Gives a sequence that is empty so much of the adapters, until it is removed; its forks have the same.
+    /// Sets the scales of an empty sequence until it is removed. Its forks get the same.
     pub fn adapt(&mut self, seq: SeqId, scales: Option<Scales>) -> Result<()> {
         let count = self.loras().len();
         if let Some(scales) = scales.as_ref().filter(|scales| scales.count() > count) {
@@ -93,7 +93,7 @@ impl Context {
         Ok(())
     }
 
-    /// Tells the model with all that stands beside it from others, as a name for what is kept.
+    /// Identifies the model with its adapters and control vectors, as a name for stored data.
     pub fn fingerprint(&self) -> String {
         let name = |lora: &Lora| format!(" +{}:{}", lora.fingerprint, lora.scale);
         self.model.fingerprint() + &self.loras().iter().map(name).collect::<String>()

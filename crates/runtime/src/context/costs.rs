@@ -1,4 +1,4 @@
-//! What passes cost by what they read: bytes of weights, and a first guess of their time.
+//! The costs of passes: bytes of weights that they read, and a first guess of their time.
 
 use super::{Context, Spent};
 use crate::{
@@ -8,8 +8,8 @@ use crate::{
 };
 
 impl Context {
-    /// Where the time of a pass of so many rows may go, under a mask or in full: a first guess, by speeds that places
-    /// usually have where none was measured.
+    /// How the time of a pass of so many rows is spent, under a mask or in full. A first guess by usual speeds where none was
+    /// measured.
     pub fn expected(&self, mask: Option<&RunLayers>, rows: usize) -> Spent {
         let usual = Basis::default();
         let basis = self.speeds.map_or(usual, |speeds| usual.with_measured(speeds.read, speeds.round_trip));
@@ -50,8 +50,7 @@ impl Context {
         self.bytes_read(Some(mask)) as f64 / self.bytes_read(None) as f64
     }
 
-    /// What of a full pass's weight bytes a shortlist can save: the head's share, or nothing where the head always gives all
-    /// logits, or where that is wanted.
+    /// The share of a full pass's weight bytes that a shortlist can save: the head's, or nothing where shortlists are not used.
     pub fn head_share(&self) -> f64 {
         let head = self.model.plan.head_op().map_or(0, |op| self.step_bytes(&Step::of_head(op)));
         if self.shortlists { head as f64 / self.bytes_read(None) as f64 } else { 0.0 }

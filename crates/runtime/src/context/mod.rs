@@ -107,7 +107,7 @@ impl Context {
         })
     }
 
-    /// The same with something around the backend that runs its passes: what counts them, or waits as a slower machine would.
+    /// The same with the backend wrapped into another one: one that counts passes, or waits as a slower machine would.
     pub fn around_backend(self, around: impl FnOnce(Box<dyn Backend>) -> Box<dyn Backend>) -> Self {
         Context { backend: around(self.backend), ..self }
     }
@@ -135,7 +135,7 @@ impl Context {
         self.backend.describe()
     }
 
-    /// The same without what may be another the next time on the same machine, as a name for what is kept.
+    /// The same without what may change between runs on the same machine, as a name for stored data.
     pub fn identity(&self) -> String {
         self.backend.identity()
     }
@@ -145,18 +145,18 @@ impl Context {
         self.backend.threads()
     }
 
-    /// Has a small job done by the threads that share the work of passes.
+    /// Runs a small job on the threads that share the work of passes.
     pub fn together(&mut self, job: SmallJob) {
         self.backend.together(job);
     }
 
-    /// The share of the CPU's time in which some of its threads were left out, because other programs had their
-    /// cores: 0 on a machine that has time.
+    /// The share of the CPU's time in which some threads were left out because other programs used their cores: 0 on an idle
+    /// machine.
     pub fn crowded(&self) -> f64 {
         self.backend.account().crowded
     }
 
-    /// Whether the weights lie as they will stay.
+    /// Whether all weights are in their final arrangement.
     pub fn is_packed(&self) -> bool {
         self.backend.is_packed()
     }
@@ -167,7 +167,7 @@ impl Context {
         self.backend.pack_more(time)
     }
 
-    /// What lives where.
+    /// Which part of the model is where.
     pub fn placement(&self) -> &Placement {
         &self.placement
     }
@@ -177,7 +177,7 @@ impl Context {
         self.placement.is_divided()
     }
 
-    /// What turned out other than planned.
+    /// What differs from the plan.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -208,7 +208,7 @@ impl Context {
         self.backend.max_rows()
     }
 
-    /// What went to and from a GPU.
+    /// Transfers to and from a GPU.
     pub fn traffic(&self) -> Option<Traffic> {
         self.backend.account().traffic
     }
@@ -235,7 +235,7 @@ impl Context {
         let forked = batch.forks.iter().map(|fork| (fork.to, 0));
         let before = batch.rows.iter().map(|r| (r.seq, self.kv.len(r.seq))).chain(forked).collect();
         self.adapted.part(batch);
-        // What predicts one token more has no states.
+        // The head that predicts one token more has no states.
         let goes_on = batch.mtp.is_none();
         if goes_on {
             self.kv.begin_states(&batch.rows);
@@ -281,10 +281,9 @@ impl Context {
         self.adapted.fork(src, dst);
     }
 
-    /// Keeps the first `len` tokens of a sequence. Where layers see only so far back this is an error, and changes nothing,
-    /// if they have forgotten what the next token would see: [`KvCache::can_truncate`] tells. A
-    /// sequence can always be cut to what lies up to [`TAKEN_BACK`] positions before the farthest that it has come to, and to
-    /// nothing.
+    /// Keeps the first `len` tokens of a sequence. Where layers have a sliding window this is an error, and changes nothing, if
+    /// they have forgotten what the next token would see: see [`KvCache::can_truncate`]. A sequence can always be cut to nothing,
+    /// and to up to [`TAKEN_BACK`] positions before the longest that it has been.
     pub fn truncate(&mut self, seq: SeqId, len: usize) -> Result<()> {
         if !self.kv.can_truncate(seq, len) {
             return Err(self.kv.lost(format!("cannot cut sequence {seq} to {len} tokens")));
@@ -305,14 +304,14 @@ impl Context {
         self.adapted.remove_all();
     }
 
-    /// Context shift: drops `count` tokens after the first `keep` and closes the gap. An error where layers that see only so
-    /// far back would then see tokens of the first that they have forgotten.
+    /// Context shift: drops `count` tokens after the first `keep` and closes the gap. An error where layers with a sliding window
+    /// would then see some of the first tokens, which they have forgotten.
     pub fn shift(&mut self, seq: SeqId, keep: usize, count: usize) -> Result<()> {
         let (moves, delta) = self.kv.shift(seq, keep, count)?;
         self.backend.shift_keys(&moves, delta)
     }
 
-    /// Sequences as long as they were, or empty.
+    /// Cuts sequences back to their lengths before, or to nothing.
     fn restore(&mut self, before: Vec<(SeqId, usize)>) {
         for (seq, len) in before {
             let len = if self.kv.can_truncate(seq, len) { len } else { 0 };
@@ -341,7 +340,7 @@ impl Context {
         (!plain).then(|| written.into())
     }
 
-    /// Makes room for what a batch gives. `Some`: so many of each output's best tokens, all that is needed of them.
+    /// Makes room for the results of a batch. `Some(k)`: only the `k` best tokens of each output are needed.
     fn make_room(&mut self, batch: &Batch, want: Want, keeps_rows: bool) -> Result<Option<usize>> {
         let Dims { n_vocab, dim, .. } = self.model.plan.dims;
         let n_outputs = batch.rows.iter().filter(|r| r.logits).count();
@@ -359,7 +358,7 @@ impl Context {
                     "no memory for the logits of {n_outputs} rows: ask for fewer rows at once"
                 ))
             })?;
-            // What is on no list stays so.
+            // Tokens that are not on a shortlist keep this value.
             self.logits.resize(n_outputs * n_vocab, f32::NEG_INFINITY);
         }
         self.hidden.resize(if keeps_rows { batch.rows.len() * dim } else { 0 }, 0.0);
@@ -434,7 +433,7 @@ impl Context {
         self.check_numbers(batch, has_none)
     }
 
-    /// A full pass gives each row that asked at least one number; a draft's pass may fail, which only costs it.
+    /// A full pass has to give each row that asked at least one number. A draft's pass may fail, which only costs the draft.
     fn check_numbers(&self, batch: &Batch, has_none: impl Fn(usize) -> bool) -> Result<()> {
         if batch.mtp.is_some() || batch.run_layers.as_ref().is_some_and(|mask| !mask.is_full()) {
             return Ok(());

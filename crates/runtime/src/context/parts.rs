@@ -1,4 +1,4 @@
-//! Passes in two parts, as [`crate::batch`] says: how rows are kept and taken up again.
+//! Passes in two parts, see [`crate::batch`]: how hidden rows are kept, and how a pass goes on from them.
 
 use super::Context;
 use crate::{
@@ -11,12 +11,12 @@ use crate::{
 };
 
 impl Context {
-    /// Of rows that are in the cache.
+    /// The cells of rows that are in the cache.
     pub(super) fn cells_of(&self, rows: &[Row]) -> Vec<u32> {
         rows.iter().map(|row| self.kv.cell_at(row.seq, row.pos).expect("checked")).collect()
     }
 
-    /// Takes rows that are in the cache through the other layers.
+    /// Runs the remaining layers for rows that are in the cache.
     pub(super) fn decode_resumed(&mut self, batch: &Batch, resume: &Resume, want: Want) -> Result<()> {
         let cells = self.cells_of(&batch.rows);
         let written = batch.run_layers.as_ref().and_then(|mask| self.written_slots(mask));
@@ -30,13 +30,13 @@ impl Context {
     }
 }
 
-/// What a pass finds of each row in a buffer.
+/// The contents of a buffer when a pass begins.
 pub(super) struct Given<'a> {
     pub buf: Buf,
     pub rows: &'a [f32],
 }
 
-/// Runs the steps in one go, or in two where rows are to be kept between.
+/// Runs the steps at once, or in two segments where rows are to be kept in between.
 pub(super) fn run(
     backend: &mut dyn Backend,
     steps: &[Step],
@@ -56,7 +56,7 @@ pub(super) fn run(
         return backend.run_segment(steps, rows, crossing, output);
     };
     let (first, then) = steps.split_at(before);
-    // The head leaves the rows as they are, if it is asked for all of them.
+    // The head does not change the rows if it runs for all of them.
     let only_head = then.iter().all(|step| step.unit == Unit::Head);
     if only_head && (then.is_empty() || rows.outputs.len() == rows.tokens.len()) {
         let crossing = Crossing { leaves: STREAM, leaving: hidden, ..crossing };

@@ -1,8 +1,8 @@
-//! What the cells of a sequence hold, as bytes: for a file, and for another context of the same kind.
+//! The cells of a sequence as bytes, for a file and for another context of the same kind.
 //!
-//! For each class of slots the first token that it still has, four bytes each; then slot by slot the keys of all tokens from
-//! there on, and their values. Where layers are recurrent, then the number of tokens in four bytes, and each one's state after
-//! these.
+//! The format: for each class of slots the first token that it still has, four bytes each. Then, slot by slot, the keys of all
+//! tokens from there on, and their values. With recurrent layers then the number of tokens in four bytes, and the state of each
+//! such layer after these tokens.
 
 use crate::{Batch, Context, Error, Result, batch::SeqId, kv::KvCache};
 
@@ -72,7 +72,7 @@ impl Context {
         if firsts.iter().any(|&first| first > count) {
             return Err(wrong());
         }
-        // As passes would, so that windows forget on the way what they do not reach at the end.
+        // Cells are given as passes would do it, so that windows forget what they do not reach at the end.
         let tokens = vec![0; count];
         for (n, part) in tokens.chunks(self.backend.max_rows()).enumerate() {
             let rows = Batch::prompt(part, (n * self.backend.max_rows()) as u32, seq).rows;
@@ -110,7 +110,7 @@ impl Context {
     }
 }
 
-/// From which token on all are in a class of slots.
+/// The first token from which on a class of slots has all.
 fn first(kv: &KvCache, class: usize, cells: &[u32]) -> usize {
     cells.iter().rposition(|&cell| !kv.has_place(class, cell)).map_or(0, |last| last + 1)
 }

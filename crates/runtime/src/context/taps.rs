@@ -1,5 +1,5 @@
-//! Passes out of which rows are taken as they come to some layers. A device may do so by itself. Otherwise such a pass runs in
-//! pieces that end there. So one that nobody asks costs nothing, and its bits are those of a pass in one go.
+//! Passes that give the rows of the residual stream before some layers (taps). A device may do that itself. Otherwise the pass
+//! runs in pieces that end at these layers. Its results have the same bits, and passes without taps cost nothing more.
 
 use super::Context;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 
 const STREAM: BufSet = BufSet::of([Buf::X]);
 
-/// What is taken out, and memory that is kept from pass to pass.
+/// The rows that were taken out, and memory that is reused from pass to pass.
 #[derive(Default)]
 pub(super) struct Tapped {
     dim: usize,
@@ -18,12 +18,12 @@ pub(super) struct Tapped {
     cuts: Vec<usize>,
     /// `[rows, taps, dim]`
     rows: Vec<f32>,
-    /// The stream at the border of two pieces, and the one before it.
+    /// The residual stream at the end of a piece, and at the end of the one before.
     stream: [Vec<f32>; 2],
 }
 
 impl Tapped {
-    /// Made ready for a batch, and taken from where its memory is kept.
+    /// Takes this with its memory, and prepares it for a batch.
     pub fn take_for(&mut self, batch: &Batch, plan: &Plan) -> Self {
         let mut tapped = std::mem::take(self);
         tapped.dim = plan.dims.dim;
@@ -37,7 +37,7 @@ impl Tapped {
         !self.cuts.is_empty()
     }
 
-    /// Runs the steps for the rows, which come behind those that were taken out before.
+    /// Runs the steps for the rows. What is taken out is appended to the rows that were taken out before.
     pub fn run(
         &mut self,
         backend: &mut dyn Backend,
@@ -62,7 +62,7 @@ impl Tapped {
         let mut begin = 0;
         for (tap, &cut) in cuts.iter().enumerate() {
             std::mem::swap(stream, before);
-            // The head leaves the rows as they are, if it is asked for all of them.
+            // The head does not change the rows if it runs for all of them.
             let with_head = all_ask && steps[cut..].iter().all(|step| step.unit == Unit::Head);
             let end = if with_head { steps.len() } else { cut };
             let out = output.take_if(|_| with_head).unwrap_or_else(Output::none);
@@ -81,7 +81,7 @@ impl Tapped {
     }
 }
 
-/// What a piece finds that begins behind so many steps.
+/// The input of a piece that begins after so many steps.
 fn arriving(begin: usize, stream: &[f32]) -> Crossing<'_> {
     match begin {
         0 => Crossing::default(),
@@ -90,7 +90,7 @@ fn arriving(begin: usize, stream: &[f32]) -> Crossing<'_> {
 }
 
 impl Context {
-    /// Whether batches may have [`Batch::taps`]: nothing but the stream goes from layer to layer.
+    /// Whether batches may have [`Batch::taps`]: nothing but the residual stream goes from layer to layer.
     pub fn has_taps(&self) -> bool {
         self.has_taps
     }

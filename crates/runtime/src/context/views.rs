@@ -87,7 +87,7 @@ pub(super) fn views<'a>(
     (views, view_of_slot)
 }
 
-/// Of the cells that rows see those that are held.
+/// The same view with only the cells that are held.
 fn only<'a>(all: &View, whole: &[&'a [u32]], held: impl Fn(u32) -> bool) -> View<'a> {
     let kept = |list: &[u32]| list.iter().copied().filter(|&c| held(c)).collect::<Vec<_>>();
     let held_before = |seen: &Seen, end: usize| whole[seen.list][..end].iter().filter(|&&c| held(c)).count();
@@ -99,8 +99,8 @@ fn only<'a>(all: &View, whole: &[&'a [u32]], held: impl Fn(u32) -> bool) -> View
     }
 }
 
-/// The same cells as they lie in the slots of a class, without the chunks that no row sees: so the length of a text is
-/// nothing to a layer with a window.
+/// The same cells by their places in the slots of a class, without the chunks that no row sees. So layers with a window do not
+/// get slower with the length of a text.
 fn in_places(view: &View, kv: &KvCache, class: usize) -> View<'static> {
     let mut visible = view.visible.clone();
     let mut lists = Vec::with_capacity(view.lists.len());

@@ -1,14 +1,14 @@
-//! How often drafted tokens stand, for forecasts.
+//! How often drafted tokens are accepted, for forecasts.
 
 use std::fmt;
 
 use super::{HighBits, forecast::Origin};
 use crate::{RunLayers, quant::GgmlType};
 
-/// Chances beyond are the last one again.
+/// Tokens beyond have the last chance again.
 const MOST: usize = 16;
 
-/// The chance of each drafted token to be accepted once those before it are; behind the last one all have its chance.
+/// The chance of each drafted token to be accepted if those before it are. Tokens after the last one have its chance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Acceptance {
     chances: [f64; MOST],

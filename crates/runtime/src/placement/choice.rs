@@ -1,25 +1,25 @@
-//! What comes first into a GPU's memory. What drafts run saves reading, but lies scattered, so that rows cross often: in a
-//! small model that costs more than it saves. The forecast decides.
+//! What is placed into a GPU's memory first. The parts that drafts run save the most reading, but they are scattered over the
+//! layers, so that rows cross between devices often. In a small model that costs more than it saves. The forecast decides.
 
 use std::fmt;
 
 use super::{Apart, Basis, Budgets, Place, Placement, PlacementRequest, UnitSize, place_first, planes};
 use crate::Result;
 
-/// What has the first claim on the GPU's memory.
+/// What is placed into the GPU's memory first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
     /// The head and whole layers, from the last one.
     WholeLayers,
     /// The parts that a draft runs.
     Drafted,
-    /// The same, of some layers the high planes alone.
+    /// The parts that a draft runs, with the high planes alone of some layers.
     Planes,
-    /// What was given, part by part.
+    /// What the user gave, part by part.
     Given,
 }
 
-/// Between two placements that are both possible.
+/// The decision between placements that are possible.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlacementChoice {
     pub first: First,
@@ -29,12 +29,12 @@ pub struct PlacementChoice {
     pub planes: Option<Side>,
 }
 
-/// What speaks for a placement, and against it.
+/// By what a placement is judged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Side {
     /// Tokens a second that are expected of it.
     pub rate: f64,
-    /// How often the hidden rows of a pass cross.
+    /// How often the hidden rows of a pass cross between devices.
     pub crossings: usize,
     /// Bytes that a draft step reads elsewhere than on the GPU.
     pub drafted_off_gpu: u64,
@@ -50,8 +50,8 @@ impl Side {
     }
 }
 
-/// The placement of which more is expected. `basis` is asked for only if that depends on it: where a draft's mask is
-/// given, and neither `-ngl` nor an exact request says what goes to the GPU.
+/// The placement that is expected to be faster. `basis` is only asked for if there is something to decide: where a draft's mask
+/// is given, and neither `gpu_layers` nor an exact request says what goes to the GPU.
 pub fn choose(
     parts: Vec<UnitSize>,
     request: &PlacementRequest,
@@ -68,7 +68,7 @@ pub fn choose(
     }
     let drafted = place(First::Drafted)?;
     let whole = place(First::WholeLayers)?;
-    // With -ngl and exact requests both are the same. And a GPU that holds no whole layer is still to be used.
+    // With -ngl and exact requests both are the same. And a GPU with too little memory for a whole layer is still used.
     if whole.parts == drafted.parts || !whole.uses(Place::Vram) {
         return Ok(drafted);
     }

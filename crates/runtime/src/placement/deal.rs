@@ -1,4 +1,4 @@
-//! Several GPUs: which of them has what lies in their memory.
+//! Which of several GPUs holds which part.
 
 use super::{Budgets, Place, Placement, UnitSize, mib, n_layer, order::cost};
 use crate::{
@@ -6,25 +6,25 @@ use crate::{
     plan::{Unit, UnitSet},
 };
 
-/// What there is of one GPU.
+/// The room on one GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// In the list of devices.
     pub number: usize,
-    /// Bytes of its memory to take.
+    /// Bytes of its memory that may be used.
     pub vram: u64,
     /// Of these, what it needs whatever runs on it.
     pub scratch: u64,
 }
 
-/// What one GPU of several has.
+/// The parts of one GPU of several.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Share {
     /// In the list of devices.
     pub number: usize,
     /// The parts in its memory.
     pub held: UnitSet,
-    /// The most bytes of its memory to take.
+    /// The most bytes of its memory that may be used.
     pub vram: u64,
     pub scratch: u64,
 }
@@ -59,8 +59,8 @@ impl Budgets {
     }
 }
 
-/// The part that another goes with: attention goes where the keys are that it reads, and what the head has with it where
-/// the head does.
+/// The part that this one is placed with. Attention is placed with the layer whose keys it reads, and what shares the head's
+/// matrix with the head.
 fn owner(part: &UnitSize) -> Unit {
     match (part.unit, part.keys_of) {
         (_, Some(layer)) => Unit::Attn(layer),
@@ -71,7 +71,7 @@ fn owner(part: &UnitSize) -> Unit {
     }
 }
 
-/// Where a part stands on a row's way.
+/// The position of a part in a pass.
 fn step(unit: Unit) -> usize {
     match unit {
         Unit::Embed => 0,
@@ -80,7 +80,7 @@ fn step(unit: Unit) -> usize {
     }
 }
 
-/// The parts that go together, and their bytes on a GPU; in the order of their first ones, but for what goes with another.
+/// Groups of parts that are placed together, with their bytes on a GPU, in the order of their owners.
 fn groups<'a>(parts: impl Iterator<Item = &'a UnitSize>) -> Vec<(Vec<Unit>, u64)> {
     let parts: Vec<&UnitSize> = parts.collect();
     let of = |unit: Unit| parts.iter().filter(move |part| owner(part) == unit);
@@ -90,11 +90,11 @@ fn groups<'a>(parts: impl Iterator<Item = &'a UnitSize>) -> Vec<(Vec<Unit>, u64)
         .collect()
 }
 
-/// Shares of the layers: for each GPU what it and those before it have of them.
+/// Shares of the layers, as running sums: for each GPU the share of it and of those before it.
 struct Split(Vec<f64>);
 
 impl Split {
-    /// Of so many GPUs, in the given proportion; those that it says nothing of get nothing.
+    /// For so many GPUs, in the given proportion. GPUs that are not in it get nothing.
     fn of(proportion: &[f32], gpus: usize) -> Option<Self> {
         let all = (0..gpus).map(|i| f64::from(proportion.get(i).copied().unwrap_or(0.0).max(0.0)));
         let sum: f64 = all.clone().sum();
@@ -111,7 +111,7 @@ impl Split {
         self.0[gpu] - gpu.checked_sub(1).map_or(0.0, |before| self.0[before])
     }
 
-    /// Whose is the layer that stands at `at` of so many.
+    /// The GPU that gets the layer at index `at` of so many.
     fn gpu(&self, at: usize, of: usize) -> usize {
         let place = at as f64 / of.max(1) as f64;
         self.0.iter().position(|&upto| upto > place).unwrap_or(self.0.len() - 1)
@@ -127,9 +127,9 @@ impl Split {
     }
 }
 
-/// Places parts by `place`, which is told what of the rooms is left, and deals them out to the GPUs. Where the end of a GPU
-/// stays free because the next part is too large for it, less goes to the GPUs; that is the largest part for each but the
-/// last.
+/// Places parts by `place`, which gets the room that is left, and distributes them over the GPUs. Where the end of a GPU's
+/// memory stays free because the next part is too large for it, less goes to the GPUs: at most the size of the largest part
+/// for each GPU but the last.
 pub fn place_on(
     parts: &[UnitSize],
     rooms: &[Room],
@@ -168,8 +168,8 @@ pub fn place_on(
 }
 
 impl Placement {
-    /// For each GPU what it has of the parts that lie in their memory. They are filled one after the other in the model's
-    /// order, so that rows cross seldom. `None` where a part finds no room.
+    /// The parts of each GPU. The GPUs are filled one after the other in the model's order, so that rows rarely cross between them.
+    /// `None` where a part does not fit.
     fn dealt(&self, rooms: &[Room], split: Option<&Split>) -> Option<Vec<Share>> {
         let mut left: Vec<u64> = rooms.iter().map(Room::left).collect();
         let mut units = vec![Vec::new(); rooms.len()];
@@ -197,7 +197,7 @@ impl Placement {
         Some(std::iter::zip(rooms, units).map(share).collect())
     }
 
-    /// The layers that have something on the GPUs, and the head as a last one; the embedding goes with the first.
+    /// The layers with a part on the GPUs. The head counts as a last layer, and the embedding belongs to the first.
     fn steps_on_gpu(&self) -> Vec<usize> {
         let on_gpu =
             self.parts.iter().filter(|(part, place)| *place == Place::Vram && part.unit != Unit::Embed);
@@ -207,7 +207,7 @@ impl Placement {
         steps
     }
 
-    /// Of the parts that there are; what is counted with another part goes with it.
+    /// These units as a set. Units that are counted with another part go with it.
     fn set_of(&self, units: &[Unit]) -> UnitSet {
         let here = |unit| units.contains(&unit);
         UnitSet::of(n_layer(self.parts.iter().map(|(part, _)| part)), |unit| match unit {

@@ -1,12 +1,12 @@
-//! What placements are expected to give, next to each other, and what that rests on. Of the time that weights take to be read
-//! and multiplied, so a bound; where memory binds, a close one.
+//! The speed that placements are expected to give, and the figures that this is computed from. Only the time of reading weights
+//! and multiplying with them is counted, so it is an upper bound on speed; a close one where memory is the limit.
 
 use std::fmt;
 
 use super::{Acceptance, Apart, HeadForecast, HighBits, Place, Placement, UnitSize};
 pub use super::{heads::HeadKind, rounds::Prediction};
 
-/// A number, and where it comes from.
+/// A number, and its origin.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Known {
     pub value: f64,
@@ -92,8 +92,8 @@ impl Default for Basis {
 }
 
 impl Basis {
-    /// With what was measured of a GPU where nothing better than a guess is known: the bytes that it reads in a second,
-    /// and the seconds of a way to it and back, which is two crossings.
+    /// With measured numbers of a GPU in place of guesses: the bytes that it reads in a second, and the seconds of a round trip,
+    /// which is two crossings.
     pub fn with_measured(self, read: f64, round_trip: f64) -> Self {
         let known = |known: Known, value| match known.origin {
             Origin::Assumed => Known::measured(value),
@@ -103,7 +103,7 @@ impl Basis {
         Basis { vram, crossing, ..self }
     }
 
-    /// For drafts that read so many bits of weights whose low planes lie elsewhere.
+    /// For drafts that read so many high bits of weights whose low planes are in RAM.
     pub fn of_drafts_by(self, high: HighBits) -> Self {
         match high {
             HighBits::Most => self,
@@ -121,7 +121,7 @@ impl Placement {
     /// How often the hidden rows of a pass cross between the processor and a GPU. From one GPU to another they cross twice.
     pub(super) fn crossings(&self, drafting: bool) -> usize {
         let mut devices = Vec::new();
-        // Where a pass goes on behind the experts of its layer.
+        // Where a pass goes on after the experts of its layer.
         let mut goes_on = None;
         for (part, place) in self.run(drafting) {
             let here = (*place == Place::Vram).then(|| self.gpu_of(part.unit));
@@ -153,7 +153,7 @@ impl Placement {
     }
 }
 
-/// Drafts by high planes alone, which may stand more or less often than others.
+/// Drafts by high planes alone, which may be accepted more or less often than others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ApartForecast {
     pub prediction: Prediction,
@@ -161,7 +161,7 @@ pub struct ApartForecast {
     pub acceptance: Acceptance,
 }
 
-/// A placement beside that of whole layers, which knows of no draft.
+/// The forecasts of several ways to run a model, next to each other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
     pub basis: Basis,
@@ -236,7 +236,7 @@ impl Forecast {
             ways.iter().max_by(|a, b| rate(a).total_cmp(&rate(b))).expect("plain decoding is one");
         let drafting = prediction.drafted as f64 * prediction.draft;
         let all = std::iter::once(("drafts", drafting)).chain(prediction.verification.named());
-        // What takes less than a hundredth decides nothing.
+        // What takes less than a hundredth of the time is not worth mentioning.
         let mut waits: Vec<_> = all.filter(|(_, seconds)| *seconds > 0.01 * prediction.round).collect();
         waits.sort_by(|a, b| b.1.total_cmp(&a.1));
         let waits: Vec<String> =

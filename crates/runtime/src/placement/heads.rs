@@ -1,4 +1,4 @@
-//! Heads that draft, which may be had for a model: how large they are, and what they would give.
+//! Heads that could draft for a model: how large they are, and what speed they would give.
 
 use super::{
     Acceptance, Apart, Basis, Budgets, Place, Placement, Unit, UnitSize, acceptance,
@@ -27,7 +27,7 @@ impl HeadKind {
         }
     }
 
-    /// A word for programs.
+    /// Its key in JSON.
     pub fn key(self) -> &'static str {
         match self {
             HeadKind::Fitted => "fitted",
@@ -35,7 +35,7 @@ impl HeadKind {
         }
     }
 
-    /// What is known of how often its tokens stand.
+    /// How often its tokens are accepted, as far as known.
     pub fn acceptance(self) -> Acceptance {
         match self {
             HeadKind::Fitted => acceptance::of_fitted_head(),
@@ -43,7 +43,7 @@ impl HeadKind {
         }
     }
 
-    /// Bytes of one for a model of these parts, all of which a step reads.
+    /// Bytes of such a head for a model with these parts. A step reads all of them.
     pub fn bytes(self, dims: Dims, parts: &[UnitSize]) -> u64 {
         let dim = dims.dim as f64;
         let of_vocabulary = |rows: usize| rows.min(dims.n_vocab) as f64 * dim;
@@ -67,13 +67,13 @@ impl HeadKind {
 pub struct HeadForecast {
     pub kind: HeadKind,
     pub acceptance: Acceptance,
-    /// With whole layers first.
+    /// The head drafts alone, and whole layers are placed first.
     pub alone: Prediction,
-    /// Where high planes draft and the head guesses for them.
+    /// High planes draft, and the head guesses for them.
     pub in_steps: Option<Prediction>,
 }
 
-/// Of each head, which takes its part of the first memory that there is.
+/// The forecast of each head. Its bytes are taken of the fastest memory, before anything else is placed there.
 pub fn forecasts(
     (dims, parts): (Dims, &[UnitSize]),
     budgets: Budgets,
@@ -99,7 +99,7 @@ pub fn forecasts(
             in_steps,
         })
     };
-    // Logits are what a head is about.
+    // Heads are for models that give logits.
     let has_head = parts.iter().any(|part| part.unit == Unit::Head);
     HeadKind::ALL.into_iter().filter(|_| has_head).filter_map(of).collect()
 }

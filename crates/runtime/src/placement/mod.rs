@@ -1,14 +1,14 @@
-//! Where each part of a model lives: in the GPU's memory, in RAM, or in the file. Pure arithmetic over bytes and
-//! budgets, no device.
+//! Where each part of a model is: in the GPU's memory, in RAM, or in the file. Arithmetic on bytes and budgets, without any
+//! device.
 //!
-//! Speed is bytes over bandwidth, so every byte of weights in the fast memory saves the same time per reading. But
-//! a draft under a mask reads only what it runs, and several times a round: with a mask those parts come first, unless
-//! crossings cost more than that saves (`choice.rs`). Without one whole layers do, the last ones first, as llama.cpp's
-//! -ngl takes them, so that the hidden rows cross only once. Of experts a token reads a few: a byte of them saves the
-//! least, so they come behind everything else, in the GPU's memory and in RAM.
+//! The time of a pass is bytes over bandwidth, so every byte of weights in the fast memory saves the same time per reading.
+//! But a draft under a mask reads only the parts that it runs, and reads them several times a round. With a mask these parts
+//! come first, unless transfers between devices cost more than that saves (`choice.rs`). Without a mask whole layers come
+//! first, from the last one, as with llama.cpp's -ngl, so that hidden rows cross between devices only once. A token reads
+//! few of the experts, so a byte of them saves the least: they come last, in the GPU's memory and in RAM.
 //!
-//! Where a draft reads high bits alone, these can be all of a layer that lies on the GPU: its low planes then lie in RAM,
-//! and only passes in full go there (`planes.rs`).
+//! Where a draft reads the high bits alone, the GPU can hold just these of a layer. The low planes are then in RAM, and only
+//! full passes read them (`planes.rs`).
 
 mod acceptance;
 mod choice;
@@ -48,27 +48,27 @@ use crate::{
     plan::{Choice, Op, OpList, PlanOp, WeightId},
 };
 
-/// What a user wants of it.
+/// What the user asks for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlacementRequest {
-    /// The last so many layers go to the GPU, and with more than there are the head too; as llama.cpp's -ngl.
+    /// So many layers go to the GPU, from the last one; a number above the layers' includes the head. As llama.cpp's -ngl.
     pub gpu_layers: Option<u32>,
-    /// Bytes of the GPU's memory that may be taken, of each if there are several; what the driver tells if not given.
+    /// Bytes of each GPU's memory that may be used. If not given, what the driver reports.
     pub vram: Option<u64>,
-    /// Of several GPUs, which share of the layers each gets, in any proportion; by their memory if not given.
+    /// The share of the layers that each of several GPUs gets, in any proportion. If not given, by their memory.
     pub split: Option<Vec<f32>>,
     /// Bytes of RAM for weights; the rest stays in the file.
     pub ram: Option<u64>,
     /// What drafts will run.
     pub draft: Option<RunLayers>,
-    /// Whole layers first, also where drafts would be faster with what they run first: then no mask decides what
-    /// runs where, and so none changes a bit.
+    /// Whole layers first, even where it would be faster to place what drafts run first. Then the mask does not decide which
+    /// device computes what, and so it changes no bit of a result.
     pub whole_layers: bool,
     /// Exactly these parts go to the GPU.
     pub on_gpu: Option<UnitSet>,
-    /// Of those, the low planes of these lie in RAM; of parts that have none it says nothing.
+    /// Of the parts on the GPU, those whose low planes are in RAM. Parts without low planes are not affected.
     pub planes_apart: Option<PlanesApart>,
-    /// These stay off it, whatever else would go there.
+    /// These parts stay off the GPU, whatever else is asked for.
     pub off_gpu: Option<UnitSet>,
     /// Fail where a plan turns out not to fit, instead of taking the next smaller one.
     pub strict: bool,
@@ -87,7 +87,7 @@ pub enum Place {
     Vram,
     /// In RAM, packed for the CPU.
     Ram,
-    /// In the file. A pass reads it through the map.
+    /// In the file. A pass reads it through the memory map.
     File,
 }
 
@@ -103,19 +103,19 @@ pub struct UnitSize {
     /// From RAM or the file, and from the GPU's memory.
     pub read: Read,
     pub gpu_read: Read,
-    /// What a row takes beside that.
+    /// What a row needs in addition to the reading.
     pub work: RowWork,
-    /// What it needs beside its weights on a GPU: keys and values, states, or logits.
+    /// Bytes on a GPU in addition to the weights: keys and values, states, or logits.
     pub overhead: u64,
     /// Whether a draft runs it.
     pub drafted: bool,
     /// Of experts: how many a row reads.
     pub choice: Option<Choice>,
-    /// Of an MLP: whether a pass comes back to it behind its layer's experts.
+    /// Of an MLP: whether a pass comes back to it after its layer's experts.
     pub goes_on: bool,
-    /// What it would be with its low planes in RAM, where it has some.
+    /// Its sizes with the low planes in RAM, if it has low planes.
     pub by_planes: Option<PerHighBits<ByPlanes>>,
-    /// The bits of its high planes, if these are what goes to the GPU. Then `gpu_bytes` and `gpu_read` are of what is there.
+    /// The bits of its high planes, if only these go to the GPU. Then `gpu_bytes` and `gpu_read` count these alone.
     pub planes_apart: Option<HighBits>,
     /// Of an attention: the layer whose keys and values it reads, if not its own.
     pub keys_of: Option<usize>,
@@ -125,7 +125,7 @@ pub struct UnitSize {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Read {
     pub full: u64,
-    /// By a draft: fewer where it reads high bits alone.
+    /// By a draft: less where it reads the high bits alone.
     pub draft: u64,
 }
 
@@ -142,13 +142,13 @@ pub trait Sizes {
     fn on_gpu(&self, id: WeightId, coarse: bool) -> u64;
     /// Bytes that the weights of an operation take on a GPU.
     fn taken_on_gpu(&self, op: &Op) -> u64;
-    /// What a unit would be with its low planes in RAM, where it has some.
+    /// A unit's sizes with its low planes in RAM, if it has low planes.
     fn by_planes(&self, unit: Unit, ops: &[PlanOp], high: HighBits) -> Option<ByPlanes>;
     /// See [`UnitSize::overhead`].
     fn overhead(&self, unit: Unit) -> u64;
 }
 
-/// Parts of a model in its order, without places.
+/// The parts of a model in order, not placed yet.
 pub fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Vec<UnitSize> {
     let plan = &model.plan;
     let choice =
@@ -165,7 +165,7 @@ pub fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Ve
         Unit::Embed | Unit::Mlp(_) | Unit::Experts(_) | Unit::Head | Unit::Mtp => None,
     };
     let part = |unit, ops: &[PlanOp], drafted, coarse, experts| {
-        // What predicts one token more is no part of the model's passes.
+        // The head that predicts one token more is not run by the model's own passes.
         let sum = |experts, matrix: &dyn Fn(WeightId) -> u64| {
             let ops = ops.iter().filter(|op| !matches!(op.id.list, OpList::Mtp(_)));
             ops.map(|op| model.bytes_read(op, experts, matrix)).sum()
@@ -226,7 +226,7 @@ pub fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Ve
     parts
 }
 
-/// What a row takes of an operation's matrices.
+/// The work of one row with an operation's matrices.
 fn work_of(model: &Model, op: &Op) -> RowWork {
     let operands = model.plan.operands(op);
     let of = |id, times| RowWork::of(model.weight(id).rows, model.weight(id).cols, times);
@@ -235,7 +235,7 @@ fn work_of(model: &Model, op: &Op) -> RowWork {
     all.chain(chosen).fold(RowWork::default(), RowWork::and)
 }
 
-/// The operations of a unit without those whose matrix another of them has, as two heads may.
+/// The operations of a unit, each matrix once: two heads may share one.
 fn each_matrix_once<'p>(model: &Model, ops: &[PlanOp<'p>]) -> Vec<PlanOp<'p>> {
     let mut seen = Vec::new();
     let largest = |op: &Op| model.plan.operands(op).weights().max_by_key(|&id| model.weight(id).bytes);
@@ -249,7 +249,7 @@ fn each_matrix_once<'p>(model: &Model, ops: &[PlanOp<'p>]) -> Vec<PlanOp<'p>> {
     ops.iter().copied().filter(|op| is_new(op)).collect()
 }
 
-/// By layer: whether a draft runs attention and MLP by their high bits alone, each time that it does.
+/// By layer: whether a draft, whenever it runs attention or MLP, uses the high bits alone.
 fn coarse_sublayers(draft: Option<&RunLayers>, n_layer: usize) -> Vec<[bool; 2]> {
     let mut coarse = vec![[true; 2]; n_layer];
     for step in draft.iter().flat_map(|mask| mask.steps()) {
@@ -265,7 +265,7 @@ fn most_experts(draft: Option<&RunLayers>, layer: usize) -> Option<usize> {
     mlps.map(|step| step.experts).reduce(|a, b| Some(a?.max(b?))).flatten()
 }
 
-/// What there is; of several GPUs together. Without a GPU `vram` is `None`.
+/// The memory that may be used, of several GPUs together. Without a GPU `vram` is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budgets {
     pub vram: Option<u64>,
@@ -274,17 +274,17 @@ pub struct Budgets {
     pub ram: Option<u64>,
 }
 
-/// A budget from here on is that of a GPU whose memory nothing tells.
+/// A budget this large or larger stands for a GPU whose memory is not known.
 const UNTOLD: u64 = 1 << 50;
 
 impl Budgets {
-    /// The most of the GPU's memory; none too where nothing tells how much there is.
+    /// The most of the GPU's memory that may be used; `None` also where its size is not known.
     pub fn most_vram(&self) -> Option<u64> {
         self.vram.filter(|&bytes| bytes < UNTOLD)
     }
 }
 
-/// What lives where.
+/// Which part is where.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placement {
     /// All parts in the model's order, each with its place.
@@ -294,9 +294,9 @@ pub struct Placement {
     pub shares: Vec<Share>,
     /// What the GPU holds in another form than the file, in words.
     pub converted: Vec<String>,
-    /// What had the first claim on the GPU's memory.
+    /// What was placed into the GPU's memory first.
     pub first: First,
-    /// Where there was one to make.
+    /// How that was decided, where there was a choice.
     #[doc(hidden)]
     pub choice: Option<PlacementChoice>,
 }
@@ -311,13 +311,13 @@ fn n_layer<'a>(parts: impl Iterator<Item = &'a UnitSize>) -> usize {
     parts.filter(|part| matches!(part.unit, Unit::Attn(_))).count()
 }
 
-/// With what a draft runs in the fast memory first, or whole layers where nothing drafts.
+/// Places first what a draft runs into the fast memory, or whole layers where nothing drafts.
 pub fn place(parts: Vec<UnitSize>, request: &PlacementRequest, budgets: Budgets) -> Result<Placement> {
     let first = if request.draft.is_some() { First::Drafted } else { First::WholeLayers };
     place_first(first, parts, request, budgets)
 }
 
-/// `first` is about the GPU's memory. In RAM, what a draft runs always comes first: no rows cross there.
+/// `first` is about the GPU's memory. In RAM, the parts that a draft runs always come first: no rows cross between devices there.
 fn place_first(
     first: First,
     parts: Vec<UnitSize>,
@@ -378,15 +378,15 @@ impl Placement {
 
     fn held(&self, here: impl Fn(Place) -> bool) -> UnitSet {
         UnitSet::of(n_layer(self.parts.iter().map(|(part, _)| part)), |unit| match unit {
-            // Experts that are not there are counted with the MLP.
+            // A layer without experts as a part of their own has them in its MLP.
             Unit::Experts(l) => here(self.find(unit).unwrap_or_else(|| self.place_of(Unit::Mlp(l)))),
             Unit::Embed | Unit::Attn(_) | Unit::Mlp(_) | Unit::Head => here(self.place_of(unit)),
-            // Where there is none, it is counted with the head.
+            // Without a part of its own it belongs to the head.
             Unit::Mtp => here(self.find(unit).unwrap_or_else(|| self.place_of(Unit::Head))),
         })
     }
 
-    /// In a line.
+    /// `converted` in a line.
     pub fn conversion_note(&self) -> String {
         format!("converted for the GPU, losing nothing: {}", self.converted.join(", "))
     }
@@ -418,13 +418,13 @@ impl Placement {
         here.filter_map(|(part, _)| Some((part, part.planes_apart?)))
     }
 
-    /// Bytes that the GPUs' parts take, buffers and all.
+    /// Bytes that the GPUs' parts take, with buffers.
     pub fn bytes_on_gpu(&self) -> u64 {
         let here = self.parts.iter().filter(|(_, place)| *place == Place::Vram);
         here.map(|(part, _)| part.gpu_bytes + part.overhead).sum::<u64>() + self.budgets.scratch
     }
 
-    /// The least that goes to a GPU: the head, a layer without its experts, or by itself a sublayer that a draft runs.
+    /// The smallest thing that goes to a GPU: the head, a layer without its experts, or a single sublayer that a draft runs.
     pub fn least_on_gpu(&self) -> u64 {
         let all: Vec<UnitSize> = self.parts[1..].iter().map(|(part, _)| *part).collect();
         let cost = |part: &UnitSize| part.gpu_bytes + part.overhead;

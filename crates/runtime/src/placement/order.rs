@@ -1,4 +1,4 @@
-//! What is given a place first, where there is not room for all.
+//! The order in which parts are placed, where there is not room for all.
 
 use super::{First, PlacementRequest, Unit, UnitSize, mib, n_layer};
 use crate::{Error, Result};
@@ -18,7 +18,7 @@ pub fn into_vram(
         (None, None) => here.what_fits(first, n_layer),
     }
     here.keep_keys_together();
-    // What goes there only with all the rest.
+    // The parts that go to the GPU only if all others do.
     let comes_last = |part: &UnitSize| matches!(part.unit, Unit::Embed | Unit::Mtp);
     if std::iter::zip(parts, &here.taken).all(|(part, taken)| *taken || comes_last(part)) {
         here.take(comes_last);
@@ -113,7 +113,7 @@ impl Taking<'_> {
             for l in layers.clone().rev() {
                 let fits = self.take(|part| part.unit.layer() == Some(l) && wanted(part));
                 if !fits && first == First::WholeLayers {
-                    // Behind a gap rows would cross twice more; and experts are of use beside their router.
+                    // After a gap rows would cross between devices twice more. And experts are useful only where their router is.
                     layers.start = l + 1;
                     break;
                 }
@@ -121,8 +121,8 @@ impl Taking<'_> {
         }
     }
 
-    /// Attention that reads another layer's keys and values is where these are: where there was no room for all that
-    /// share some, none of them goes to the GPU.
+    /// Attention that reads another layer's keys and values has to be where these are. Where there was no room for all layers that
+    /// share keys and values, none of them goes to the GPU.
     fn keep_keys_together(&mut self) {
         while let Some((_, of)) = self.divided_keys() {
             for (part, taken) in self.parts.iter().zip(&mut self.taken) {
@@ -150,7 +150,7 @@ fn keys(part: &UnitSize) -> Option<usize> {
     }
 }
 
-/// What a part takes of a GPU.
+/// Bytes that a part takes of a GPU's memory.
 pub(super) fn cost(part: &UnitSize) -> u64 {
     part.gpu_bytes + part.overhead
 }

@@ -1,22 +1,22 @@
-//! How long a pass of so many rows takes: each part waits for its weights or for the arithmetic on them, whichever is longer.
-//! What lies in RAM is multiplied by the CPU, or it is sent to the GPU where that is faster.
+//! How long a pass of some rows takes. Each part takes as long as reading its weights or computing with them, whichever is
+//! longer. The CPU multiplies with matrices that are in RAM, or they are sent to the GPU where that is faster.
 
 use super::{Basis, Place, Placement, Unit, UnitSize};
 
-/// From so many rows on what lies in RAM may be sent to the GPU.
+/// From so many rows on weights in RAM may be sent to the GPU.
 pub use crate::backend::cpu::LEAST_OFFLOADED;
 
-/// What a row takes of a part, beside reading it.
+/// The work of one row in a part, in addition to reading the part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowWork {
     /// Multiplications.
     pub products: u64,
-    /// Bytes that cross for it where the part's weights are sent to the GPU: rounded rows there, products back.
+    /// Bytes that are transferred for the row where the weights are sent to the GPU: rounded rows to it, products back.
     pub crossing: u64,
 }
 
 impl RowWork {
-    /// Of a matrix of so many rows and columns, taken so many times.
+    /// With a matrix of so many rows and columns, used so many times.
     pub fn of(rows: usize, cols: usize, times: usize) -> Self {
         RowWork {
             products: (rows * cols * times) as u64,
@@ -29,11 +29,11 @@ impl RowWork {
     }
 }
 
-/// A pass, as far as its time depends on it.
+/// The properties of a pass that its time depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct PassShape {
     pub rows: usize,
-    /// It runs what drafts run.
+    /// It runs only what drafts run.
     pub drafting: bool,
     /// Weights in RAM may be sent to the GPU.
     pub streams: bool,
@@ -85,7 +85,7 @@ impl PassTime {
 }
 
 impl Placement {
-    /// Of all parts, or of those that drafts run.
+    /// The time of all parts, or of those that drafts run.
     pub(super) fn pass_time(&self, basis: &Basis, drafting: bool, rows: usize) -> PassTime {
         let streams = rows >= LEAST_OFFLOADED && self.uses(Place::Vram);
         let pass = PassShape { rows, drafting, streams };
@@ -95,12 +95,12 @@ impl Placement {
     }
 }
 
-/// Of a part that lies there.
+/// The time of a part that is in this place.
 pub fn part_time(part: &UnitSize, place: Place, basis: &Basis, pass: PassShape) -> PassTime {
     let PassShape { rows, drafting, .. } = pass;
     let over_one = part.choice.map_or(1.0, |choice| choice.over_one(rows));
     let products = match part.unit {
-        // A row of a table; and what predicts one token more is no part of a pass.
+        // The embedding reads a row of a table; the head that predicts one token more is not part of a pass.
         Unit::Embed | Unit::Mtp => 0.0,
         _ => part.work.products as f64 * rows as f64,
     };
@@ -117,7 +117,7 @@ pub fn part_time(part: &UnitSize, place: Place, basis: &Basis, pass: PassShape) 
             PassTime { gpu, ..PassTime::default() }.and(low)
         }
         Place::Ram => on_cpu.with(part, over_one * part.read.of(drafting) / basis.ram.value, part.bytes),
-        // As it lies there, whole.
+        // The file has low and high planes together.
         Place::File => {
             let reading = over_one * part.read.of(false) / basis.file.value;
             on_cpu.here(PassTime { file: reading, ..PassTime::default() })
@@ -125,7 +125,7 @@ pub fn part_time(part: &UnitSize, place: Place, basis: &Basis, pass: PassShape) 
     }
 }
 
-/// Multiplications with what lies in RAM or in the file.
+/// Multiplications with weights in RAM or in the file.
 struct Product<'a> {
     products: f64,
     basis: &'a Basis,
@@ -133,7 +133,7 @@ struct Product<'a> {
 }
 
 impl Product<'_> {
-    /// By the CPU, which reads for so long.
+    /// By the CPU, which takes so long to read.
     fn here(&self, reading: PassTime) -> PassTime {
         let arithmetic = self.products / self.basis.cpu_products.value;
         match arithmetic > reading.total() {
@@ -142,11 +142,11 @@ impl Product<'_> {
         }
     }
 
-    /// By the CPU, or by the GPU to which so many bytes are sent, which the CPU reads in so many seconds.
+    /// By the CPU, which takes `reading` seconds to read, or by the GPU, to which so many bytes are sent.
     fn with(&self, part: &UnitSize, reading: f64, bytes: u64) -> PassTime {
         let PassShape { rows, drafting, streams } = self.pass;
         let here = self.here(PassTime { ram: reading, ..PassTime::default() });
-        // Of experts those cross that some row chose. What reads high bits alone is never sent.
+        // Of experts those are sent that some row chose. Passes that read the high bits alone never send weights.
         let share = part.choice.map_or(1.0, |choice| choice.distinct(rows) / choice.of as f64);
         let crossing = bytes as f64 * share + part.work.crossing as f64 * rows as f64;
         let there = PassTime {

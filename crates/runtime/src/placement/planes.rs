@@ -1,17 +1,17 @@
-//! Layers whose high planes lie on the GPU and whose low planes lie in RAM: what they take, and how many they should be.
+//! Layers with high planes on the GPU and low planes in RAM: their sizes, and how many layers to divide so.
 
 use super::{
     Acceptance, Basis, Budgets, First, HighBits, Place, Placement, PlacementRequest, PlanesApart, Read,
     UnitSize, forecast::ApartForecast, n_layer, place_first,
 };
 
-/// What a part is with its low planes in RAM.
+/// The sizes of a part with its low planes in RAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByPlanes {
     /// Bytes that it takes on the GPU, and that a pass reads there.
     pub gpu_bytes: u64,
     pub gpu_read: u64,
-    /// Bytes of the low planes, all of which a pass in full reads.
+    /// Bytes of the low planes, all of which a full pass reads.
     pub low_bytes: u64,
     /// Products for which rows leave the GPU and come back as sums.
     pub products: usize,
@@ -40,7 +40,7 @@ impl UnitSize {
     }
 }
 
-/// The best placement with low planes in RAM, and how often drafts by the high ones stand.
+/// The best placement with low planes in RAM, and how often drafts by the high planes are accepted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Apart {
     pub placement: Placement,
@@ -49,15 +49,15 @@ pub struct Apart {
 }
 
 impl Apart {
-    /// The fastest of these parts; `None` where a draft reads no high planes alone, nothing has any, or places are given by
-    /// hand.
+    /// The fastest such placement. `None` where drafts do not read high planes alone, no part has planes, or the user places
+    /// parts by hand.
     pub fn of(
         parts: &[UnitSize],
         request: &PlacementRequest,
         budgets: Budgets,
         basis: &Basis,
     ) -> Option<Self> {
-        // What is given by hand is not taken apart.
+        // Parts that the user places are not divided.
         let by_hand = request.gpu_layers.is_some() || request.on_gpu.is_some();
         let may = |part: &UnitSize| part.drafted && part.by_planes.is_some_and(|of| of.most.coarse);
         if by_hand || !parts.iter().any(may) {

@@ -1,5 +1,5 @@
-//! What a placement is expected to take for the tokens of a prompt, evaluated at once: the CPU multiplies with what lies in
-//! RAM, or that is sent to the GPU for it. Of matrices alone, so a bound.
+//! How long the tokens of a prompt are expected to take, all at once: the CPU multiplies with matrices in RAM, or they are
+//! sent to the GPU. Only products with matrices are counted, so it is a lower bound.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PromptForecast {
     pub tokens: usize,
-    /// Where the CPU multiplies with what lies in RAM, and where that is sent to the GPU.
+    /// If the CPU multiplies with matrices in RAM, and if they are sent to the GPU.
     pub by_cpu: f64,
     pub streamed: f64,
     pub basis: Basis,

@@ -1,4 +1,4 @@
-//! What a round of speculation is expected to give: how many tokens are drafted, by what, and what that takes.
+//! What a round of speculation is expected to give: the number of drafted tokens, what drafts them, and the time of it.
 
 use super::{Acceptance, Basis, PassTime, Placement};
 
@@ -39,7 +39,7 @@ impl Prediction {
         self.tokens / self.round
     }
 
-    /// Against plain decoding with the same places.
+    /// Compared with plain decoding with the same placement.
     pub fn speedup(&self) -> f64 {
         self.tokens_per_second() * self.token
     }
@@ -52,7 +52,7 @@ impl Placement {
         prediction.tokens_per_second().max(1.0 / prediction.token)
     }
 
-    /// With drafts by the layers that the placement knows of; plain where it knows of none.
+    /// With drafts by the layers of the draft's mask; plain decoding where there is no mask.
     #[doc(hidden)]
     pub fn predict(&self, basis: &Basis) -> Prediction {
         match self.drafts() {
@@ -66,7 +66,7 @@ impl Placement {
         self.rounds(basis, head.seconds, head.acceptance)
     }
 
-    /// In steps: a head guesses, a pass of the draft's layers checks several guesses at once, and what it says is the draft.
+    /// In steps: a head guesses several tokens, and a pass of the draft's layers checks them at once. Its choices are the draft.
     pub(super) fn predict_in_steps(&self, basis: &Basis, head: HeadSteps) -> Prediction {
         let of_guesses = |guesses: usize| {
             let checking = self.pass_time(basis, true, guesses + 1).total();

@@ -1,11 +1,11 @@
-//! A placement as a table: a line for each place that is used.
+//! A placement as a table, with a line for each kind of memory that is used.
 
 use std::fmt;
 
 use super::{HighBits, Place, Placement, PlanesApart, Share, Unit, UnitSize, mib};
 use crate::mask::ranges;
 
-/// A place that holds something.
+/// A memory that holds something.
 pub struct Line<'p> {
     pub place: Place,
     name: String,
@@ -14,7 +14,7 @@ pub struct Line<'p> {
 }
 
 impl Placement {
-    /// The places that are used, fastest first; each GPU of several by itself.
+    /// The memories that are used, fastest first. Each of several GPUs has its own line.
     pub fn lines(&self) -> Vec<Line<'_>> {
         let line = |place, name: String, share| Line { place, name, share };
         let mut all: Vec<Line> = match &self.shares[..] {
@@ -38,7 +38,7 @@ impl Placement {
         self.parts.iter().filter(move |(part, p)| *p == place && here(part)).map(|(part, _)| part)
     }
 
-    /// Bytes that are taken there whatever runs there.
+    /// Bytes that are used there regardless of the parts.
     pub fn scratch_at(&self, place: Place, share: Option<&Share>) -> u64 {
         match place {
             Place::Vram => share.map_or(self.budgets.scratch, |share| share.scratch),
