@@ -1,4 +1,4 @@
-//! One text from one context: by plain decoding, or drafted.
+//! Generates one text in one context, by plain decoding or with drafts.
 
 use std::ops::ControlFlow;
 
@@ -9,7 +9,7 @@ use crate::{
     speculation::{DRAFT, Fixed, Policy, Proposer, Report, TARGET, Token},
 };
 
-/// What drafts and who decides.
+/// The sources of drafts, and the policy that decides about them.
 pub struct Speculation<'a> {
     /// What can draft.
     pub proposers: &'a mut [Box<dyn Proposer>],

@@ -1,5 +1,4 @@
-//! A text that has the context for itself: the rounds of a group of one, whose prompt nobody else waits for, and which goes on while
-//! weights are rearranged.
+//! Makes one text that has the context for itself. It goes on while weights are still being rearranged.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +9,9 @@ use super::{
 };
 use crate::{Context, Error, Result, speculation::costs::Together};
 
-/// Rows of a prompt at once, where something is to be made of each.
+/// Rows of a prompt at once, where a head reads what layers leave of each.
 const PART: usize = 512;
-/// How long a token may wait for weights to be rearranged: hardly to be felt, and so few tokens come before it is done.
+/// How long each token may wait for weights to be rearranged: too short to be noticed, long enough to be done after few tokens.
 const PACKING: Duration = Duration::from_millis(100);
 
 /// Evaluates the prompt and goes on until the text ends.
@@ -21,7 +20,7 @@ pub fn run(context: &mut Context, lane: &mut Lane, hear: OnEvent) -> Result<()> 
     let started = Instant::now();
     trial::prepare(lane);
     let tokens = lane.text.spec.request.prompt.len();
-    // What layers leave of a part is looked at before the next.
+    // What layers leave of a part is read before the next part is evaluated.
     let chunk = if lane.reads_prompts() { PART } else { tokens };
     let mut together = Together::default();
     while lane.text.prompt.is_some() && !lane.text.has_ended() {
@@ -51,7 +50,7 @@ pub fn run(context: &mut Context, lane: &mut Lane, hear: OnEvent) -> Result<()> 
     Ok(())
 }
 
-/// Rearranges more of the weights that are still as the file has them; and the seconds that it took.
+/// Rearranges more of the weights that are still as in the file, and returns the seconds that it took.
 fn pack_more(context: &mut Context) -> Result<f64> {
     if context.is_packed() {
         return Ok(0.0);

@@ -1,5 +1,5 @@
-//! A greedy round that the device runs by itself: the draft's steps, each with the token that the one before picked,
-//! then the verification; what comes back is what each of them picked.
+//! A greedy round that the device runs by itself: the draft's steps, each with the token that the step before picked, and then
+//! the verification. The tokens that all of them picked come back at the end.
 
 use std::time::Instant;
 
@@ -20,9 +20,9 @@ pub(super) struct Chained {
     pub pass: Pass,
 }
 
-/// Drafts and verifies in one go. `None` where that cannot be: the source has more to it than a mask, not only
-/// the best tokens matter, the policy wants to see the tokens as they come, the cache has no room for the draft
-/// and the verification at once, or the device cannot; then nothing has happened.
+/// Drafts and verifies without waiting in between. `None`, and nothing has happened, where that is not possible: the source is
+/// more than a mask, other tokens than the best matter, the policy wants to see each token, the cache has no room for draft and
+/// verification at once, or the device cannot do it.
 pub(super) fn whole_round(
     context: &mut Context,
     lane: &mut Lane,
@@ -61,7 +61,7 @@ pub(super) fn whole_round(
     Ok(Some(Chained { draft_seconds: seconds - verified, pass }))
 }
 
-/// `count` draft steps on a fork of the text, then all of them on the text itself.
+/// `count` draft steps on a fork of the text, then the verification of all of them on the text itself.
 fn links(
     last: u32,
     pos: u32,

@@ -1,5 +1,5 @@
-//! What each text of a round is to draft. A text by itself asks its policy, which may be any; several texts are decided for by
-//! their controllers together.
+//! Decides what each text of a round drafts. A text by itself asks its policy, which may be any. For several texts their
+//! controllers decide together.
 
 use super::{
     Lane,
@@ -11,7 +11,7 @@ use crate::speculation::{
     costs::Together,
 };
 
-/// What a round does for one text.
+/// What one text drafts in a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Share {
     pub offer: Option<Offer>,
@@ -27,7 +27,7 @@ impl Share {
     }
 }
 
-/// What the texts of a round are to draft.
+/// What the texts of a round draft.
 pub(super) struct Decision {
     /// By lane.
     pub shares: Vec<Share>,
@@ -39,13 +39,13 @@ pub(super) fn is_lone(lanes: &[Lane]) -> bool {
     matches!(lanes, [lane] if lane.text.is_going() && lane.text.spec.maker.mask.is_none())
 }
 
-/// What is believed of costs by one of the texts, which knows the sources of all.
+/// The estimated costs, by the text that knows the most sources: it knows those of all others.
 pub(super) fn costs<'l>(lanes: &'l [Lane]) -> Option<&'l Costs> {
     let controllers = lanes.iter().filter_map(|lane| lane.policy.controller());
     controllers.map(Controller::costs).max_by_key(|costs| costs.sources())
 }
 
-/// What each text is to draft. `offers` by lane.
+/// Decides what each text drafts. `offers` by lane.
 pub(super) fn decide(lanes: &mut [Lane], offers: &[Vec<Offer>], terms: &RoundTerms) -> Decision {
     if terms.by_itself {
         let choice = lanes[0].policy.choose(&offers[0]);
@@ -62,7 +62,7 @@ pub(super) fn decide(lanes: &mut [Lane], offers: &[Vec<Offer>], terms: &RoundTer
     Decision { shares, until: Until::Length }
 }
 
-/// How many of the drafted tokens of each text are worth a row, now that drafting them is paid. By lane.
+/// How many drafted tokens of each text are worth verifying, now that they are drafted. By lane.
 pub(super) fn worth_verifying(lanes: &mut [Lane], shares: &[Share], terms: &RoundTerms) -> Vec<usize> {
     let drafted: Vec<_> = lanes.iter().map(|lane| lane.text.made.drafted.clone()).collect();
     let mut kept = vec![0; lanes.len()];
@@ -76,8 +76,8 @@ pub(super) fn worth_verifying(lanes: &mut [Lane], shares: &[Share], terms: &Roun
     kept
 }
 
-/// Texts that this round takes a step further, and the lane of each. Those whose prompts are in it wait for its drafts as the
-/// others do.
+/// The texts that get tokens in this round, each with its lane. Texts whose prompts are in the round wait for its drafts like
+/// the others.
 fn members<'m>(
     lanes: &'m mut [Lane],
     offers: impl Fn(usize) -> &'m [Offer],
@@ -90,7 +90,7 @@ fn members<'m>(
     lanes.iter_mut().enumerate().filter(|(_, lane)| takes_part(lane)).filter_map(member).unzip()
 }
 
-/// Draft steps of all took so long; gives what that is in plain steps.
+/// Learns how long the draft steps of all texts took, and returns that time in plain steps.
 pub(super) fn saw_steps(
     together: &mut Together,
     lanes: &[Lane],

@@ -1,5 +1,5 @@
-//! A draft in the making. A lane says which pass it needs next and takes what came of it; passes of several lanes under the
-//! same mask are made together.
+//! How drafts are made. Each lane says which pass it needs next, and takes its result. Several lanes that need passes under the
+//! same mask share them.
 
 use std::sync::Arc;
 
@@ -19,39 +19,39 @@ use crate::{
     },
 };
 
-/// A draft whose head gives its choice at least this is sure.
+/// A head is sure of a token that it gives at least this probability.
 const SURE: f32 = 0.5;
 
-/// When a draft ends, but for its length and the text's end.
+/// When a draft ends, besides at its greatest length and at the text's end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Until {
-    /// The policy says so.
+    /// When the policy ends it.
     Policy,
-    /// It has the length that was chosen for it.
+    /// When it has the length that was chosen before.
     Length,
 }
 
-/// What was evaluated for drafts.
+/// Counts of what was evaluated for drafts.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Steps {
     pub passes: usize,
     pub rows: usize,
 }
 
-/// How far a lane's draft is.
+/// The state of a lane's draft while it is made.
 pub struct Drafting {
     pub source: usize,
     /// The most tokens.
     pub most: usize,
     until: Until,
-    /// What it chooses from; `None` is the whole vocabulary.
+    /// The tokens that it chooses from; `None`: the whole vocabulary.
     shortlist: Option<Arc<Shortlist>>,
-    /// The drafted token to go on from, and where.
+    /// The row of the last drafted token, from which it goes on.
     row: Row,
     pub(super) by: By,
 }
 
-/// What makes the next token of a draft.
+/// What computes the next token of a draft.
 pub(super) enum By {
     /// Layers: how often the row has gone on, and from what; or what guesses for them.
     Layers {
@@ -59,8 +59,8 @@ pub(super) enum By {
         hidden: Vec<f32>,
         guided: Option<Guided>,
     },
-    /// The head that predicts one token more: first with the rows that it has not seen yet, then by what it left of its own
-    /// last row.
+    /// The head that predicts one token more: first with the rows that it has not seen yet, then from the output of its own last
+    /// row.
     MtpFirst(Late),
     Mtp {
         before: Vec<f32>,
@@ -75,7 +75,7 @@ enum Need<'a> {
 }
 
 impl Lane<'_> {
-    /// What could be drafted now, of at most so many tokens.
+    /// What the sources could draft now, with at most so many tokens.
     pub fn offers(&mut self, context: &Context, most: usize) -> Vec<Offer> {
         let text = self.sampler.history();
         let next = context.kv().next_pos(self.text.spec.seq);
@@ -98,11 +98,11 @@ impl Lane<'_> {
         offers
     }
 
-    /// Begins a draft: with tokens that are known, or that a small head computes, it is over at once, and says how many steps
-    /// the head has made.
+    /// Begins a draft. If its tokens are known or a small head computes them, it is complete at once. Returns the steps that the
+    /// head has made.
     pub fn begin_draft(&mut self, context: &mut Context, offer: &Offer, most: usize, until: Until) -> usize {
         let source = offer.source;
-        // Rows of the first layers, where the pass may go on from them.
+        // The rows of the first layers are kept where the verification may go on from them.
         let keeps = until == Until::Policy
             && self.text.report.sources[source].0.prefix.is_some()
             && self.policy.resumes(source, most);
@@ -112,7 +112,7 @@ impl Lane<'_> {
             let share = shortlist.as_ref().map_or(1.0, |list| list.share());
             self.text.report.saw_vocabulary(share);
         }
-        // Texts that share their passes have better use for rows.
+        // Texts that share their passes use the rows better for tokens of their drafts.
         let guide = offer.guide.filter(|_| until == Until::Policy && !keeps);
         let guided = guide.map(|guide| self.guided_by(guide));
         let TextState { spec, made, unseen, drafting, .. } = &mut *self.text;
@@ -148,7 +148,7 @@ impl Lane<'_> {
         0
     }
 
-    /// All of a head's draft; gives its steps.
+    /// Makes all of a head's draft, and returns its steps.
     fn draft_by_head(&mut self, context: &mut Context, source: usize, most: usize, until: Until) -> usize {
         let Some(head) = self.proposers[source].head() else { return 0 };
         head.begin();
@@ -159,7 +159,7 @@ impl Lane<'_> {
             let head = self.proposers[source].head().expect("as above");
             let Choice { tokens, confidences } = head.step(last, &mut |job| context.together(job));
             let Some(&best) = tokens.first() else { break };
-            // What a rule allows may be another token than the best.
+            // A rule may allow other tokens than the best.
             let token = match self.sampler.is_bound() {
                 true => self.sampler.choose(Scores::All(&head.logits(n_vocab))),
                 false => best,
@@ -175,12 +175,12 @@ impl Lane<'_> {
         steps
     }
 
-    /// All of a draft that is made in a context of its own; gives its steps.
+    /// Makes all of a draft whose source has a context of its own, and returns its steps.
     fn draft_apart(&mut self, context: &Context, source: usize, most: usize, until: Until) -> usize {
         let n_vocab = context.model().n_vocab();
         let want = self.draft_want();
         let Some(apart) = self.proposers[source].apart() else { return 0 };
-        // A rule looks at all tokens.
+        // A rule needs the scores of all tokens.
         if self.sampler.is_bound() && apart.n_vocab() < n_vocab {
             return 0;
         }
@@ -202,7 +202,7 @@ impl Lane<'_> {
                 chosen = Some((token, confidence::probability(scores, token), best));
             });
             steps += 1;
-            // Its vocabulary may have more tokens.
+            // The draft model's vocabulary may have more tokens.
             let Some((token, confidence, best)) = chosen.filter(|(token, ..)| (*token as usize) < n_vocab)
             else {
                 break;
@@ -216,22 +216,22 @@ impl Lane<'_> {
         steps
     }
 
-    /// Of the tokens in the place of a draft's first one, as many as are worth a row.
+    /// Keeps other candidates for a draft's first token, as many as are worth a row of the verification.
     fn keep_others(&mut self, context: &Context, source: usize, until: Until) {
         let made = &mut self.text.made;
         let room = context.kv().room_to_draft().saturating_sub(made.proposals.len());
         let others = match until {
-            // A sequence cannot part from another where there are states.
+            // With recurrent layers a sequence cannot fork within a batch.
             _ if !context.model().plan.mixers.is_empty() => 0,
             Until::Policy => self.policy.others(source, made.proposals.len(), &made.others_drafted).min(room),
-            // Texts that share their passes have better use for rows.
+            // Texts that share their passes use the rows better for tokens of their drafts.
             Until::Length => 0,
         };
         made.others.truncate(others);
         made.others_drafted.truncate(others);
     }
 
-    /// What drafts in a context of its own reads the prompt, if it may draft at all.
+    /// Sources with a context of their own read the prompt, if they may draft at all.
     pub fn show_prompt(&mut self) {
         for source in 0..self.proposers.len() {
             if self.policy.may_draft(source)
@@ -242,19 +242,19 @@ impl Lane<'_> {
         }
     }
 
-    /// What drafts of a source choose from now. What a rule allows may be on no list.
+    /// The tokens that drafts of a source choose from now: all of them under a rule, which may allow tokens outside of a shortlist.
     pub fn shortlist(&mut self, source: usize) -> Option<Arc<Shortlist>> {
         let frequent = self.text.frequent.as_mut().filter(|_| !self.sampler.is_bound())?;
         frequent.read(self.sampler.history());
         frequent.list_for(source)
     }
 
-    /// Whether another token is welcome.
+    /// Whether another token should be drafted.
     fn wants_more(&mut self, source: usize, most: usize, until: Until) -> bool {
         self.wants_another(source, most, until, false)
     }
 
-    /// The same where the step before may have computed it already.
+    /// The same, if `is_paid` for a token that the step before has computed already.
     fn wants_another(&mut self, source: usize, most: usize, until: Until, is_paid: bool) -> bool {
         let made = &mut self.text.made;
         let Some(&last) = made.proposals.last() else { return most > 0 };
@@ -302,13 +302,13 @@ impl Lane<'_> {
         }
     }
 
-    /// What a draft looks at of a row.
+    /// The scores that a draft needs of a row.
     fn draft_want(&self) -> Want {
         self.sampler.want().and(Want::Top(CANDIDATES))
     }
 
-    /// The pass was made; this lane's logits are its `output`-th and those of its guesses, and of its rows the `row`-th is the
-    /// last.
+    /// Takes the result of a pass. The lane's logits begin at the `output`-th, with those of its guesses after it, and its last row
+    /// is the `row`-th.
     fn take(&mut self, context: &mut Context, output: usize, row: usize) -> Result<()> {
         let Some(mut drafting) = self.text.drafting.take() else { return Ok(()) };
         let scores = context.scores(output);
@@ -361,7 +361,7 @@ impl Lane<'_> {
     }
 }
 
-/// Whether the best token has at least the share that makes a head sure; of none there is nothing to doubt.
+/// Whether the best token has the probability of which a head is sure. Without any token there is no doubt either.
 fn is_sure(scores: Scores) -> bool {
     let best = confidence::best(scores).first().copied();
     best.is_none_or(|best| confidence::probability(scores, best) >= SURE)
@@ -386,14 +386,14 @@ pub(super) fn draft(context: &mut Context, lanes: &mut [Lane]) -> Result<Steps> 
     Ok(steps)
 }
 
-/// What a lane has in a pass of drafts. Of its rows the last ask for logits.
+/// A lane's rows in a pass of drafts, of which the last ones ask for logits.
 struct Member {
     lane: usize,
     rows: usize,
     outputs: usize,
 }
 
-/// The pass that a lane's draft needs, with the rows of all that need the same.
+/// The pass that a lane's draft needs, with the rows of all other lanes that need the same.
 fn together(context: &Context, lanes: &[Lane], first: usize) -> (Batch, Want, Vec<Member>) {
     let need = lanes[first].need(context).expect("it is drafting");
     let with = |lane: &Lane| lane.need(context).is_some_and(|other| need == other);
@@ -431,7 +431,7 @@ fn together(context: &Context, lanes: &[Lane], first: usize) -> (Batch, Want, Ve
         }
         Need::Mtp { after_itself } => batch.mtp = Some(Mtp { before: given, after_itself }),
     }
-    // Texts that share a pass choose from the tokens of all their lists.
+    // Texts that share a pass choose from the tokens of all their shortlists.
     batch.shortlist = lists.into_iter().reduce(|a, b| Some(Arc::new(a?.union(&*b?)))).flatten();
     (batch, want, members)
 }

@@ -1,22 +1,22 @@
-//! What becomes known of a text while it is made.
+//! Events of a text while it is made.
 
 use std::ops::ControlFlow;
 
 use super::{Ended, TokenScore};
 use crate::{Result, speculation::Token};
 
-/// What becomes known of a text, in this order. A text that has a context for itself has no beginning and no end but those of the
-/// call that makes it.
+/// An event of a text, in this order. A text that has a context for itself has no `Begun` and no `Ended`: the call that makes it
+/// begins and returns.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The prompt is being evaluated.
     Begun {
         /// Tokens of it that were in the cache.
         cached: usize,
-        /// Where the text is made.
+        /// The slot in which the text is made.
         slot: usize,
     },
-    /// So many tokens of the prompt are evaluated; where a text had to begin again this may be less than before.
+    /// So many tokens of the prompt are evaluated. After a text had to begin again this may be less than before.
     Evaluated(usize),
     /// The next token is certain.
     Token {
@@ -29,8 +29,8 @@ pub enum Event {
     Ended(Result<Box<Ended>, String>),
 }
 
-/// Hears of a job; what it says to an event goes on or ends the text.
+/// Gets the events of a job. Its answer continues or ends the text.
 pub type Listener = Box<dyn FnMut(Event) -> ControlFlow<()> + Send>;
 
-/// Hears of the lanes of a round, and which of them it is; may end that lane's text.
+/// Gets the events of a round's lanes, with the lane's index. Its answer may end that lane's text.
 pub type OnEvent<'h> = &'h mut dyn FnMut(usize, Event) -> Result<ControlFlow<()>>;

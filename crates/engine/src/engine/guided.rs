@@ -1,6 +1,6 @@
-//! A draft's own draft. Where a draft step costs much of a plain one, a cheaper source guesses what the next steps will say: what
-//! stood in the text before, or the model's head. One pass of the draft's layers then checks the guesses as a verification does,
-//! and gives as many tokens as it finds right, and one more. What is drafted is what the layers say, whoever guessed.
+//! Drafts for drafts. Where a draft step costs much of a plain step, a cheaper source guesses the tokens of the next steps: a
+//! lookup in the text, or the model's head. One pass of the draft's layers then checks the guesses, like a verification, and
+//! gives as many tokens as were right, and one more. The draft is what these layers choose, whatever was guessed.
 
 use super::{Lane, drafting::By};
 use crate::{
@@ -14,20 +14,20 @@ const MOST: usize = 4;
 /// Guesses for the steps of a draft.
 pub struct Guided {
     guide: Guide,
-    /// What a lookup knows to come behind the text.
+    /// The continuation of the text that a lookup found.
     known: Vec<u32>,
-    /// What the next step checks.
+    /// The guesses that the next step checks.
     pub guesses: Vec<u32>,
 }
 
 impl Lane<'_> {
-    /// What guesses for the steps of each offer: the first source that needs no layers.
+    /// Finds what guesses for the steps of each offer: the first source that needs no layers of the model.
     pub(super) fn find_guides(&self, context: &Context, offers: &mut [Offer]) {
         let is_guide = |offer: &&Offer| {
             offer.ready.is_some() || matches!(self.proposers[offer.source].passes(), Some(Passes::Head))
         };
         let guide = offers.iter().find(is_guide).map(|&Offer { source, ready, .. }| Guide { source, ready });
-        // Wrong guesses are cut off, which recurrent layers would pay for.
+        // Wrong guesses are cut off, which is slow with recurrent layers.
         let Some(guide) = guide.filter(|_| context.model().plan.mixers.is_empty()) else { return };
         for offer in offers {
             let passes = self.proposers[offer.source].passes();
@@ -36,7 +36,7 @@ impl Lane<'_> {
         }
     }
 
-    /// A draft begins that this guides.
+    /// Begins the guesses for a draft.
     pub(super) fn guided_by(&mut self, guide: Guide) -> Guided {
         let proposer = &mut self.proposers[guide.source];
         let known = match proposer.head() {
@@ -55,7 +55,7 @@ impl Lane<'_> {
         let (source, most) = (drafting.source, drafting.most);
         let By::Layers { guided: Some(guided), .. } = &mut drafting.by else { return };
         let made = &self.text.made.proposals;
-        // The step's own token is the last that may come.
+        // The step gives one token besides the guesses.
         let most = most.saturating_sub(made.len() + 1).min(MOST);
         let history = self.sampler.history();
         let mut since = history[history.len() - made.len() - 1..].to_vec();

@@ -1,4 +1,4 @@
-//! What is asked of an engine, and what became of it.
+//! The jobs of an engine, and their results.
 
 use std::time::Instant;
 
@@ -12,19 +12,19 @@ use crate::{
 /// Names a job of an engine.
 pub type JobId = u64;
 
-/// A text to be made by an engine, and how the engine is to go about it.
+/// A text that an engine is to make, and how.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The text.
     pub request: Request,
-    /// How tokens are chosen. Without a seed one is drawn, and said at the end.
+    /// How tokens are chosen. Without a seed a random one is used, which the result reports.
     pub sampler: SamplerConfig,
-    /// Say how likely each token of the prompt is, from this place on. The first of a text has nothing before it: 1 and 0 are
-    /// the same.
+    /// Report how likely each token of the prompt is, from this index on. The first token of a text has nothing before it, so 1 and
+    /// 0 mean the same.
     pub scores_from: Option<usize>,
-    /// What of the model makes the text; `None`: all of it.
+    /// Which layers make the text; `None`: all of them.
     pub mask: Option<RunLayers>,
-    /// How much of each adapter the text has, in the order of the context's; `None`: what the context gives where nothing is said.
+    /// The scale of each adapter for the text, in the order of the context's; `None`: the context's defaults.
     pub loras: Option<Vec<f32>>,
     /// Whether the text may be drafted. It is the same either way.
     pub drafts: bool,
@@ -35,7 +35,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// By the sampler's defaults and all of the model.
+    /// A job with the sampler's defaults and all of the model.
     pub fn new(request: Request) -> Self {
         Job {
             request,
@@ -50,16 +50,16 @@ impl Job {
     }
 }
 
-/// What a text keeps to.
+/// A rule that a text has to obey, as a grammar.
 #[derive(Default)]
 pub struct TextRule {
-    /// What may come next.
+    /// Says which tokens are allowed next.
     pub rule: Option<Box<dyn Rule>>,
-    /// Drafts what the rule leaves no choice about.
+    /// Drafts tokens that are the only ones that the rule allows.
     pub forced: Option<Box<dyn Proposer>>,
 }
 
-/// What became of a job.
+/// The result of a job.
 #[derive(Clone, Debug)]
 pub struct Ended {
     /// The text.
@@ -72,13 +72,13 @@ pub struct Ended {
     pub cached: usize,
     /// How likely the prompt's tokens are, from where that was asked for.
     pub scored: Vec<TokenScore>,
-    /// Parts of it were dropped to make room.
+    /// Whether parts of the text were dropped from the cache to make room.
     pub shifted: bool,
-    /// With it the text can be had again.
+    /// The seed with which the text can be repeated.
     pub seed: u32,
 }
 
-/// A job with all that belongs to it.
+/// A job with its state.
 pub(super) struct Running {
     pub id: JobId,
     pub text: TextState,
@@ -90,19 +90,19 @@ pub(super) struct Running {
     pub reuses: bool,
     /// The slot that was asked for.
     pub wanted: Option<usize>,
-    /// Where it is made, or was before it had to wait again.
+    /// The slot where it is made, or was made before it had to wait again.
     pub slot: usize,
     pub began: Instant,
 }
 
 impl Running {
-    /// What a round needs of it, and who hears of it.
+    /// The lane for a round, and the listener.
     pub fn parts(&mut self) -> (Lane<'_>, &mut Listener) {
         let Running { text, sampler, proposers, policy, listener, .. } = self;
         (Lane { text, sampler, proposers, policy }, listener)
     }
 
-    /// The tokens that its cells hold, if so many are evaluated.
+    /// The tokens in its first `cells` cells, if so many are evaluated.
     pub fn evaluated(&self, cells: usize) -> Option<&[u32]> {
         if self.text.shifted {
             return None;
@@ -113,7 +113,7 @@ impl Running {
         }
     }
 
-    /// Says how it ended.
+    /// Tells the listener how it ended.
     pub fn end(mut self, result: Result<(), String>) {
         let ended = result.map(|()| {
             let mut generation = self.text.out;

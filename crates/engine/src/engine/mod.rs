@@ -1,16 +1,16 @@
-//! Texts in the making: what each needs next, and the passes that give it to them.
+//! Makes several texts at once in one context.
 //!
 //! ```text
 //! Job ─ Engine: waiting ─ running (a Lane each) ─ drafts, chosen together ─ one pass ─ verdicts ─ listeners
 //!                  ↑ preempted            ended ─ kept as prefixes ─ forked by the next prompt
 //! ```
 //!
-//! A lane (`Lane`) is one text with its sampler, its proposers and the policy that decides about its drafts. It says what it
-//! needs evaluated and takes what came of it; only the functions here that hold the context decode.
+//! A lane (`Lane`) is one text with its sampler, its proposers and the policy that decides about its drafts. It says which rows
+//! it needs and takes their results. Only the functions here that hold the context evaluate batches.
 //!
-//! **The same text whatever stands beside it.** A row's bits depend on its sequence alone, a token's random number on its
-//! position; so a text does not depend on other jobs, on what was in the cache, on chunks, on drafts, or on whether it had to
-//! give up its cells and was evaluated again.
+//! **A text does not depend on other texts.** The bits of a row depend on its sequence alone, and the random number of a token on
+//! its position. So a text does not depend on other jobs, on what was in the cache, on chunks, on drafts, or on whether it had
+//! to give up its cells and was evaluated again.
 
 pub mod alone;
 mod chain;
@@ -72,7 +72,7 @@ pub struct EngineConfig {
     pub texts: usize,
     /// The most tokens of one text; `None`: as many as the context holds.
     pub tokens_of_text: Option<usize>,
-    /// The most rows of prompts in one pass, so that texts which are going wait no longer.
+    /// The most rows of prompts in one pass. It limits how long other texts wait for a pass.
     pub chunk: usize,
     /// Whether texts that have ended stay in the cache while there is room, for prompts that begin alike.
     pub keeps_prefixes: bool,
@@ -84,7 +84,7 @@ impl Default for EngineConfig {
     }
 }
 
-/// Cells for each text to grow into before another begins.
+/// Cells that have to be free for each text to grow before another text begins.
 const HEADROOM: usize = 64;
 
 /// Makes the proposers of a text.
@@ -96,27 +96,27 @@ pub struct Engine {
     tokenizer: Arc<Tokenizer>,
     config: EngineConfig,
     make_proposers: MakeProposers,
-    /// What texts begin with: costs, and what is known of sources.
+    /// What new texts know of costs and sources.
     controller: Controller,
     running: Vec<Running>,
-    /// First come, first served.
+    /// Jobs that wait, in the order in which they came.
     waiting: Vec<Running>,
     prefixes: Prefixes,
-    /// What passes of several texts cost.
+    /// The costs of passes with several texts.
     together: Together,
-    /// Rounds since several texts were in one.
+    /// Rounds since the last one with several texts.
     alone: usize,
     done: Done,
     next_seq: SeqId,
     next_job: JobId,
 }
 
-/// Texts often begin together. Where several were there, one that is alone is drafted for after so many rounds: a round with a
-/// draft is long, and who comes in the middle of it waits for its end.
+/// Texts often begin together. After a round with several texts, a text that is alone is drafted only after so many more rounds: a
+/// round with a draft takes long, and a text that comes in the meantime waits for its end.
 const COMPANY_MAY_COME: usize = 4;
 
 impl Engine {
-    /// An engine for a model, with a context of its own; it drafts with what suits the model.
+    /// Opens an engine for a model, with a context of its own and the draft sources that suit the model.
     pub fn open(model: Arc<Model>, context: &ContextConfig, config: EngineConfig) -> Result<Self> {
         let tokenizer = Arc::new(Tokenizer::from_gguf(&model.gguf)?);
         let mut context = Context::new(model, context)?;
@@ -146,14 +146,14 @@ impl Engine {
         }
     }
 
-    /// Texts are drafted by these proposers; `controller` has been prepared for them.
+    /// The same engine with drafts by these proposers. `controller` has to be prepared for them.
     pub fn drafting(self, make_proposers: MakeProposers, mut controller: Controller) -> Self {
         let sources: Vec<_> = make_proposers().iter().map(|p| p.info(&self.context)).collect();
         controller.start(&sources);
         Engine { make_proposers, controller, ..self }
     }
 
-    /// Goes on counting where another engine has ended.
+    /// The same engine with the counts of an engine before it.
     pub fn counting_from(self, done: Done, next_job: JobId) -> Self {
         Engine { done, next_job, ..self }
     }
@@ -173,12 +173,12 @@ impl Engine {
         &self.tokenizer
     }
 
-    /// What was learnt of sources by now.
+    /// What was learnt of the sources so far.
     pub fn controller(&self) -> &Controller {
         &self.controller
     }
 
-    /// What it is at.
+    /// What it is doing, and what it has done.
     pub fn status(&self) -> Status {
         Status {
             running: self.running.len(),
@@ -196,19 +196,19 @@ impl Engine {
         self.config.tokens_of_text.map_or(all, |most| most.min(all))
     }
 
-    /// Takes a job, which begins when there is room for it. The listener is told of it from [`Engine::step`].
+    /// Adds a job, which begins when there is room for it. [`Engine::step`] calls the listener.
     pub fn submit(&mut self, job: Job, listener: Listener) -> Result<JobId> {
         self.submit_with_rule(job, TextRule::default(), listener)
     }
 
-    /// The same for a text that keeps to a rule.
+    /// The same for a text with a rule.
     pub fn submit_with_rule(&mut self, job: Job, bound: TextRule, listener: Listener) -> Result<JobId> {
         self.check(&job)?;
         let scales = self.scales(&job)?;
         let mut sampler = Sampler::new(job.sampler.clone())?;
         let drafts = job.drafts && job.mask.is_none();
         let mut proposers = if drafts { (self.make_proposers)() } else { Vec::new() };
-        // Behind the others, whose places the controller knows.
+        // After the others, which the controller knows by their index.
         proposers.extend(bound.forced.filter(|_| drafts));
         let sources: Vec<_> = proposers.iter().map(|p| p.info(&self.context)).collect();
         let policy = self.controller.for_text(&sources);
@@ -242,7 +242,7 @@ impl Engine {
         Ok(id)
     }
 
-    /// Ends a job; its listener is told. Nothing happens if it has ended already.
+    /// Ends a job and tells its listener. Nothing happens if it has ended already.
     pub fn cancel(&mut self, id: JobId) {
         let all = self.running.iter_mut().chain(&mut self.waiting);
         if let Some(job) = all.into_iter().find(|job| job.id == id) {
@@ -250,7 +250,7 @@ impl Engine {
         }
     }
 
-    /// Does one round of what is to be done; says whether there was anything.
+    /// Runs one round. False if there was nothing to do.
     pub fn step(&mut self) -> bool {
         self.retire();
         self.admit();
@@ -259,7 +259,7 @@ impl Engine {
         }
         self.make_cells();
         if let Err(error) = self.round() {
-            // Nobody can say whose rows it were.
+            // It is not known which text's rows failed.
             let failed = std::mem::take(&mut self.running);
             for job in failed {
                 self.context.remove(job.text.spec.seq);
@@ -276,7 +276,7 @@ impl Engine {
         while self.step() {}
     }
 
-    /// What a job's text has of adapters.
+    /// The scales of adapters for a job's text.
     fn scales(&self, job: &Job) -> Result<Option<Scales>> {
         let Some(scales) = &job.loras else { return Ok(self.context.default_scales().cloned()) };
         let count = self.context.loras().len();
@@ -296,13 +296,13 @@ impl Engine {
         }
         job.sampler.check_vocabulary(self.context.model().n_vocab())?;
         job.slot.map_or(Ok(()), |slot| self.check_slot(slot))?;
-        // Anything else that could be refused of a batch.
+        // Whatever else a context could refuse.
         let mut batch = Batch::prompt(&job.request.prompt, 0, SeqId::MAX);
         batch.run_layers = job.mask.clone();
         self.context.check_rows(&batch)
     }
 
-    /// Two names that nobody has.
+    /// Two sequence ids that are not used.
     fn sequences(&mut self) -> SeqId {
         const NAMES: SeqId = 1 << 30;
         loop {
@@ -316,7 +316,7 @@ impl Engine {
         }
     }
 
-    /// Texts that have ended leave; what they have in the cache stays as a prefix.
+    /// Removes texts that have ended. Their cells stay in the cache as prefixes.
     fn retire(&mut self) {
         let ended = |job: &mut Running| job.text.has_ended();
         for job in self.waiting.extract_if(.., ended) {
@@ -340,7 +340,7 @@ impl Engine {
         }
     }
 
-    /// Jobs that wait begin, as far as there is room for them.
+    /// Begins waiting jobs, as far as there is room for them.
     fn admit(&mut self) {
         while self.running.len() < self.config.texts
             && let Some(next) = self.waiting.iter().position(|job| self.has_slot(job))
@@ -348,7 +348,7 @@ impl Engine {
             let mut job = self.waiting.remove(next);
             let source = self.fork_prefix(&mut job);
             let needed = job.text.prompt.as_ref().map_or(0, |p| p.tokens.len() - p.done) + 1;
-            // A text that begins in the last cells would soon have to give them up again.
+            // A text that begins in the last free cells would soon have to give them up again.
             let needed = needed + HEADROOM.min(self.context.kv().capacity() / 8) * (self.running.len() + 1);
             let texts = self.running.len() + 1;
             while !self.has_room(needed, texts) && self.evict() {}
@@ -359,7 +359,7 @@ impl Engine {
                 }
                 return self.waiting.insert(next, job);
             }
-            // A text that had to give up its cells may find all of them in another's.
+            // A text that had to give up its cells may find all its tokens in another text's cells.
             job.text.prompt = job.text.prompt.take().filter(|prompt| prompt.done < prompt.tokens.len());
             let TextSpec { seq, maker, .. } = &job.text.spec;
             if source.is_none() {
@@ -379,8 +379,8 @@ impl Engine {
         }
     }
 
-    /// Begins with the longest prefix of the prompt that is in the cache, and says whose slot's. What comes before a token whose
-    /// score is wanted is always evaluated.
+    /// Forks the longest prefix of the prompt that is in the cache, and returns its slot. Tokens before one whose score is wanted are
+    /// always evaluated.
     fn fork_prefix(&mut self, job: &mut Running) -> Option<usize> {
         let prompt = job.text.prompt.as_mut()?;
         let may = |slot: usize| job.reuses && job.wanted.is_none_or(|wanted| slot == wanted);
@@ -411,14 +411,14 @@ impl Engine {
         self.prefixes.used(from)
     }
 
-    /// Lets go of the prefix that was not used for longest.
+    /// Removes the prefix that was not used for the longest time.
     fn evict(&mut self) -> bool {
         let oldest = self.prefixes.pop_oldest();
         oldest.inspect(|&seq| self.context.remove(seq)).is_some()
     }
 
-    /// Sees to it that the next round has a cell for each of its rows, and room for states: by letting go of prefixes, then of
-    /// the cells of the youngest text, which begins again when there is room.
+    /// Makes room for the rows and states of the next round: removes prefixes first, then the cells of the youngest text, which
+    /// begins again when there is room.
     fn make_cells(&mut self) {
         loop {
             let needed: usize = self.running.iter().map(|job| self.rows_of(job)).sum();
@@ -434,7 +434,7 @@ impl Engine {
         }
     }
 
-    /// For so many more cells, and the next states of so many texts.
+    /// Whether there is room for so many more cells, and for the next states of so many texts.
     fn has_room(&self, cells: usize, texts: usize) -> bool {
         let kv = self.context.kv();
         kv.room() >= cells && kv.has_states_for(texts)

@@ -1,21 +1,21 @@
-//! Texts that have ended and stay in the cache while there is room: a prompt that begins alike begins with their cells.
+//! Texts that have ended and stay in the cache while there is room. A prompt with the same beginning reuses their cells.
 
 use super::Maker;
 use crate::batch::SeqId;
 
-/// A text that stays.
+/// A text that stays in the cache.
 pub(super) struct Kept {
     pub seq: SeqId,
     pub maker: Maker,
-    /// What its cells hold.
+    /// The tokens in its cells.
     pub tokens: Vec<u32>,
-    /// Where it was made.
+    /// The slot where it was made.
     pub slot: usize,
     made: u64,
     used: u64,
 }
 
-/// Which texts stay.
+/// The texts that stay in the cache.
 pub(super) struct Prefixes {
     most: usize,
     kept: Vec<Kept>,
@@ -23,13 +23,13 @@ pub(super) struct Prefixes {
 }
 
 impl Prefixes {
-    /// Room for so many.
+    /// With room for so many texts.
     pub fn new(most: usize) -> Self {
         Prefixes { most, kept: Vec::new(), clock: 0 }
     }
 
-    /// Keeps a text, `tokens` of which are in the cells of `seq`. Returns sequences that are not needed any more: the oldest
-    /// where there are too many, and those of the same slot that this one begins with.
+    /// Keeps a text, `tokens` of which are in the cells of `seq`. Returns the sequences that are not needed any more: the oldest if
+    /// there are too many, and those of the same slot that are a beginning of this one.
     pub fn keep(&mut self, seq: SeqId, maker: Maker, tokens: Vec<u32>, slot: usize) -> Vec<SeqId> {
         let mut dropped = Vec::new();
         let is_part =
@@ -43,7 +43,7 @@ impl Prefixes {
         dropped
     }
 
-    /// Those whose keys and values a text that is made so has too.
+    /// The texts whose keys and values a text with this maker can share.
     pub fn made_by<'a>(&'a self, maker: &'a Maker) -> impl Iterator<Item = &'a Kept> {
         self.kept.iter().filter(move |kept| kept.maker == *maker)
     }
@@ -53,13 +53,13 @@ impl Prefixes {
         self.kept.iter().filter(|kept| kept.slot == slot).max_by_key(|kept| kept.made)
     }
 
-    /// When something of a slot was of use; 0 where there is nothing of it.
+    /// When a text of a slot was last used; 0 if there is none.
     pub fn last_use(&self, slot: usize) -> u64 {
         let uses = self.kept.iter().filter(|kept| kept.slot == slot).map(|kept| kept.used);
         uses.max().unwrap_or(0)
     }
 
-    /// It has been of use; says whose it is.
+    /// Marks a text as used, and returns its slot.
     pub fn used(&mut self, seq: SeqId) -> Option<usize> {
         self.clock += 1;
         let kept = self.kept.iter_mut().find(|kept| kept.seq == seq)?;
@@ -67,13 +67,13 @@ impl Prefixes {
         Some(kept.slot)
     }
 
-    /// Lets go of the one that was not used for longest.
+    /// Removes the text that was not used for the longest time.
     pub fn pop_oldest(&mut self) -> Option<SeqId> {
         let oldest = self.kept.iter().enumerate().min_by_key(|(_, kept)| kept.used)?.0;
         Some(self.kept.swap_remove(oldest).seq)
     }
 
-    /// Lets go of all that a slot made.
+    /// Removes all texts of a slot.
     pub fn drop_of(&mut self, slot: usize) -> Vec<SeqId> {
         self.kept.extract_if(.., |kept| kept.slot == slot).map(|kept| kept.seq).collect()
     }

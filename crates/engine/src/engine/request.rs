@@ -1,9 +1,9 @@
-//! What of a text is asked, and what was made of it.
+//! A request for a text, and the generated text.
 
 use super::TokenScore;
 use crate::{Context, Error, Result};
 
-/// What text is to be made. It says the same of a text that has a context for itself and of one among others.
+/// The text that is to be made, alone in a context or among others.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The tokens to go on from; at least one.
@@ -16,7 +16,7 @@ pub struct Request {
     pub shift_keep: Option<usize>,
     /// How many of the likeliest tokens to report at each position.
     pub logprobs: usize,
-    /// Of what the samplers left to choose from, instead of what the model says.
+    /// Report probabilities after the samplers, instead of the model's own.
     pub logprobs_after_sampling: bool,
 }
 
@@ -25,7 +25,7 @@ pub struct Request {
 pub enum Stop {
     /// A token that ends a text was chosen.
     EndOfText,
-    /// As many tokens as were asked for are there.
+    /// It has as many tokens as were asked for.
     MaxTokens,
     /// The context has no more room.
     ContextFull,
@@ -40,7 +40,7 @@ pub struct Generation {
     pub tokens: Vec<u32>,
     /// How likely each token was, if that was asked for.
     pub logprobs: Vec<TokenScore>,
-    /// The end-of-text token that ended it, with the same of it.
+    /// The end-of-text token that ended it, and how likely it was.
     pub end: Option<(u32, TokenScore)>,
     /// How long the prompt took.
     pub prefill_seconds: f64,
@@ -80,7 +80,7 @@ impl Request {
         Ok(())
     }
 
-    /// There has to be a token to go on from.
+    /// An error if there is no token to go on from.
     pub fn check_some(&self) -> Result<()> {
         match self.prompt.is_empty() {
             true => Err(Error::Input("the prompt has no tokens: give some text with `prompt`".into())),

@@ -1,10 +1,10 @@
-//! A text that has no more room: it drops a part of itself, or ends.
+//! What happens when a text has no more room: it drops a part of itself, or ends.
 
 use super::{Stop, TextState};
 use crate::{Context, Result, batch::SeqId, kv::TAKEN_BACK};
 
 impl TextState {
-    /// Sees to it that a text which goes on has a cell for its last token. `is_alone`: no other text will make room for it.
+    /// Makes room for the text's last token, or ends the text. `is_alone`: no other text will make room for it.
     pub fn make_room(&mut self, context: &mut Context, is_alone: bool) -> Result<()> {
         let kv = context.kv();
         // The last token has no cell yet.
@@ -23,7 +23,7 @@ impl TextState {
     }
 }
 
-/// Context shift, if there is something to drop, and what stays can be told from it.
+/// Shifts the context, if there is something to drop and the rest can be computed from what stays.
 fn shift(context: &mut Context, seq: SeqId, keep: usize) -> Result<bool> {
     let len = context.kv().len(seq);
     let drop = dropped(len.saturating_sub(keep), context.model().plan.widest_window());
@@ -34,8 +34,8 @@ fn shift(context: &mut Context, seq: SeqId, keep: usize) -> Result<bool> {
     Ok(true)
 }
 
-/// How much of a text that may be dropped goes: half, or less where the rest would not fill a window, so that rows do not
-/// see what came long before it. A window of nearly all of the text would have it shifted all the time.
+/// How many tokens to drop: half of those that may be dropped. Fewer where the rest would not fill a window, so that rows do not
+/// see tokens from long before. But if the window is nearly as long as the text, half: else it would be shifted all the time.
 fn dropped(text: usize, window: Option<u32>) -> usize {
     let left = window.map_or(0, |window| window as usize + TAKEN_BACK);
     let least = if left <= text / 4 * 3 { left } else { 0 };

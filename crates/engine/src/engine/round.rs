@@ -1,5 +1,5 @@
-//! A round: what is drafted for each text, a pass of the full model over all of them and over parts of prompts, and what of it
-//! each accepts. A text that has the context for itself is a group of one.
+//! A round: drafts for each text, a pass of the full model over all drafts and over parts of prompts, and the tokens that each
+//! text accepts. A text that has the context for itself is a group of one.
 //!
 //! A round begins and ends with each text's sequence holding all of it but the last token.
 
@@ -23,11 +23,11 @@ use crate::{
     },
 };
 
-/// How a round is to be.
+/// What a round may do.
 pub struct Terms {
     /// The most rows of prompts in it, all together.
     pub chunk: usize,
-    /// Whether it may draft.
+    /// Whether it may make drafts.
     pub drafts: bool,
 }
 
@@ -37,27 +37,27 @@ pub struct Passes {
     pub texts: u64,
 }
 
-/// What one round has.
+/// The rows of one round.
 struct Turn {
-    /// By lane, what its prompt has in it.
+    /// By lane, the rows of its prompt.
     parts: Vec<Option<PromptRows>>,
     /// Rows of these.
     part_rows: usize,
-    /// Lanes that go on from a last token.
+    /// Lanes that are past their prompt and go on from a last token.
     going: Vec<usize>,
     /// One text by itself, whose own policy decides and learns what passes cost.
     is_lone: bool,
     drafts: Drafts,
 }
 
-/// What was drafted.
+/// The drafts of a round.
 #[derive(Default)]
 struct Drafts {
     /// By lane.
     shares: Vec<Share>,
-    /// What the steps took, in plain steps by what was believed.
+    /// The expected time of the draft steps, in plain steps.
     cost: f64,
-    /// What all of it took by the clock.
+    /// The measured time of all drafting.
     seconds: f64,
     /// Draft steps that it took.
     steps: usize,
@@ -65,7 +65,7 @@ struct Drafts {
     verified: Option<Pass>,
 }
 
-/// One round. There must be cells for its rows; drafts take what is left.
+/// Runs one round. There must be cells for its rows; drafts take what is left.
 pub fn round(
     context: &mut Context,
     lanes: &mut [Lane],
@@ -154,14 +154,14 @@ fn groups(lanes: &[Lane], parts: &[Option<PromptRows>]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// Has drafted what is worth it, and cuts it to what is to be verified.
+/// Makes the drafts that are worth it, and cuts them to the tokens that are worth verifying.
 fn draft(context: &mut Context, lanes: &mut [Lane], turn: &Turn, together: &mut Together) -> Result<Drafts> {
     let started = Instant::now();
     let mut drafts = Drafts { shares: vec![Share::default(); lanes.len()], ..Drafts::default() };
     if turn.going.is_empty() {
         return Ok(drafts);
     }
-    // One row is counted in the cache's room.
+    // `room_to_draft` counts one row already.
     let room = context.kv().room_to_draft().saturating_sub(turn.going.len() + turn.part_rows - 1);
     let each = room / turn.going.len();
     let mut offers = vec![Vec::new(); lanes.len()];
@@ -189,7 +189,7 @@ fn draft(context: &mut Context, lanes: &mut [Lane], turn: &Turn, together: &mut 
             of_heads += lane.begin_draft(context, &offer, share.most, until);
         }
     }
-    // A head steps for one text at a time.
+    // A head makes its steps for one text at a time.
     let steps = drafting::draft(context, lanes)
         .map(|steps| Steps { passes: steps.passes + of_heads, rows: steps.rows + of_heads });
     for ((lane, length), share) in lanes.iter_mut().zip(lengths).zip(&shares) {
@@ -219,7 +219,7 @@ fn draft(context: &mut Context, lanes: &mut [Lane], turn: &Turn, together: &mut 
     Ok(drafts)
 }
 
-/// What a text makes of a pass.
+/// Takes a text's results of a pass.
 fn verdict(
     context: &mut Context,
     lane: &mut Lane,
@@ -238,7 +238,7 @@ fn verdict(
     let round = Round {
         source: offer.map(|offer| offer.source),
         drafted: &made.drafted,
-        // Guesses are for a text that is alone.
+        // Guesses are made only for a text that is alone.
         draft_steps: match offer {
             Some(Offer { guide: Some(_), .. }) if turn.is_lone => turn.drafts.steps,
             _ => drafted,
@@ -252,7 +252,7 @@ fn verdict(
         other_seconds: other_seconds.max(0.0),
     };
     match offer {
-        // Steps are slower while weights are still as the file has them.
+        // Steps are slower while weights are still as in the file.
         _ if turn.is_lone && context.is_packed() => lane.policy.record(&round),
         Some(offer) if !turn.is_lone => {
             if let Some(controller) = lane.policy.controller_mut() {
@@ -266,7 +266,7 @@ fn verdict(
     Ok(())
 }
 
-/// Writes a round of several texts into their accounts.
+/// Books a round of several texts into their accounts of gained and lost time.
 fn settle(lanes: &mut [Lane], turn: &Turn, seconds: Option<f64>, together: &Together) {
     let drafted = lanes.iter().map(|lane| lane.text.made.proposals.len()).sum();
     let work = RoundWork { drafted, drafting: turn.drafts.cost, seconds };

@@ -1,23 +1,23 @@
-//! A text as it is kept on disk: its tokens, and what the cache has of them.
+//! A saved text: its tokens, and their keys, values and states. Also its file format.
 
 use crate::{Error, Result, hash::fnv1a};
 
-/// How such a file begins, with the number of its version.
+/// The first bytes of such a file, with the version of the format.
 const MAGIC: &[u8; 8] = b"specrun1";
 
-/// A text that may come back.
+/// A text that can be restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedText {
-    /// What it is made of.
+    /// Its tokens.
     pub tokens: Vec<u32>,
-    /// Its keys, values and states; `None` where the device does not give them: then they are made again.
+    /// Its keys, values and states. `None` where the device cannot give them: then they are computed again.
     pub cells: Option<SavedCells>,
 }
 
 /// Keys, values and states of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedCells {
-    /// Of which model, stored how.
+    /// The model, and how they are stored.
     pub form: String,
     /// As [`crate::Context::save`] gives them.
     pub bytes: Vec<u8>,
@@ -65,7 +65,7 @@ impl SavedText {
     }
 }
 
-/// A part with its length before it, and what comes behind.
+/// Splits off a part with its length before it.
 fn part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<8>()?;
     rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)

@@ -8,7 +8,7 @@ use std::{
 use super::{Ended, Engine, Event, Job, JobId, TextRule};
 use crate::{Error, Result, speculation::Token};
 
-/// One text's way through an engine, for callers that want it token by token.
+/// One text of an engine, for callers that want it token by token.
 pub struct Session<'e> {
     engine: &'e mut Engine,
     id: JobId,
@@ -17,12 +17,12 @@ pub struct Session<'e> {
 }
 
 impl Engine {
-    /// Begins a text that comes token by token; other jobs go on beside it.
+    /// Begins a text that is returned token by token. Other jobs go on meanwhile.
     pub fn session(&mut self, job: Job) -> Result<Session<'_>> {
         self.session_with_rule(job, TextRule::default())
     }
 
-    /// The same of a text that keeps to a rule.
+    /// The same for a text with a rule.
     pub fn session_with_rule(&mut self, job: Job, bound: TextRule) -> Result<Session<'_>> {
         let (send, events) = channel();
         let listener = move |event| match send.send(event) {
@@ -58,7 +58,7 @@ impl Session<'_> {
         }
     }
 
-    /// Makes the rest of the text, and says what became of it.
+    /// Makes the rest of the text, and returns the result.
     pub fn finish(mut self) -> Result<Ended> {
         while self.next_token()?.is_some() {}
         match self.ended.take() {

@@ -1,12 +1,12 @@
-//! Slots: the places for texts that are made at once, by number, and the texts that stay in the cache from there. One's last
-//! text can be saved, and come back in any slot of an engine for the same model.
+//! Slots: numbers for texts that are made at the same time. Texts that stay in the cache belong to the slot where they were made.
+//! The last text of a slot can be saved, and restored in any slot of an engine for the same model.
 
 use std::ops::ControlFlow;
 
 use super::{Engine, Job, JobId, Maker, Request, Running, SavedCells, SavedText};
 use crate::{Error, Result};
 
-/// What a slot is at.
+/// What a slot is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlotStatus {
     /// The job that is being done.
@@ -35,7 +35,7 @@ impl Engine {
                 "slot {slot}: its text was made under a mask; only texts of the whole model can be saved"
             )));
         }
-        // With adapters its keys and values are no other text's; they are made again.
+        // Keys and values that were made with adapters are not saved. They are computed again.
         let saved = match kept.maker.scales {
             None => self.context.save(kept.seq)?,
             Some(_) => None,
@@ -44,8 +44,8 @@ impl Engine {
         Ok(SavedText { tokens: kept.tokens.clone(), cells })
     }
 
-    /// Makes a saved text a slot's last one, instead of all that it has; says how many tokens that are. Without keys and
-    /// values they are made by a job, and the slot is free when that has ended.
+    /// Replaces all texts of a slot by a saved one, and returns its number of tokens. If the saved text has no keys and values, a job
+    /// computes them, and the slot is busy until it ends.
     pub fn restore_slot(&mut self, slot: usize, saved: SavedText) -> Result<usize> {
         self.check_idle(slot)?;
         let SavedText { tokens, cells } = saved;
@@ -78,7 +78,7 @@ impl Engine {
         Ok(count)
     }
 
-    /// Forgets all that a slot has in the cache; says how many tokens its last text had.
+    /// Removes all texts of a slot from the cache, and returns how many tokens the last one had.
     pub fn erase_slot(&mut self, slot: usize) -> Result<usize> {
         self.check_idle(slot)?;
         let tokens = self.prefixes.last_of(slot).map_or(0, |kept| kept.tokens.len());
@@ -86,7 +86,7 @@ impl Engine {
         Ok(tokens)
     }
 
-    /// What each slot is at.
+    /// What each slot is doing.
     pub(super) fn slots(&self) -> Vec<SlotStatus> {
         let status = |slot: usize| match self.running.iter().find(|job| job.slot == slot) {
             Some(job) => SlotStatus {
@@ -105,7 +105,7 @@ impl Engine {
         (0..self.config.texts).map(status).collect()
     }
 
-    /// There has to be such a slot.
+    /// An error if there is no such slot.
     pub(super) fn check_slot(&self, slot: usize) -> Result<()> {
         match self.config.texts {
             slots if slot < slots => Ok(()),
@@ -125,12 +125,12 @@ impl Engine {
         self.running.iter().all(|job| job.slot != slot)
     }
 
-    /// Whether a job that waits could begin, as far as slots go.
+    /// Whether there is a free slot for a waiting job.
     pub(super) fn has_slot(&self, job: &Running) -> bool {
         job.wanted.is_none_or(|slot| self.is_free(slot))
     }
 
-    /// A free slot for a job: the one whose text it begins with, or else the one that was of no use for longest.
+    /// A free slot for a job: the one whose text it begins with, or else the one that was not used for the longest time.
     pub(super) fn slot_for(&self, wanted: Option<usize>, of_source: Option<usize>) -> usize {
         if let Some(slot) = wanted {
             return slot;
@@ -140,7 +140,7 @@ impl Engine {
         of_source.filter(|&slot| self.is_free(slot)).unwrap_or_else(oldest)
     }
 
-    /// Of which model keys and values are, and how they are stored.
+    /// Identifies the model of keys and values, and how they are stored.
     fn form(&self) -> Option<String> {
         Some(format!("{} {}", self.context.model().fingerprint(), self.context.kv_form()?))
     }

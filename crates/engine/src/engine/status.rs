@@ -1,9 +1,9 @@
-//! What an engine is at, and what it has done.
+//! What an engine is doing, and what it has done.
 
 use super::SlotStatus;
 use crate::speculation::Report;
 
-/// What an engine is at.
+/// What an engine is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// Texts that are being made.
@@ -14,18 +14,18 @@ pub struct Status {
     pub free_cells: usize,
     /// All cells.
     pub cells: usize,
-    /// What each slot is at.
+    /// What each slot is doing.
     pub slots: Vec<SlotStatus>,
-    /// What was done by now.
+    /// What was done so far.
     pub done: Done,
 }
 
 /// What an engine has done. Drafts are counted when their text ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Passes of what makes the texts, without those that draft.
+    /// Passes that made text, without passes for drafts.
     pub passes: u64,
-    /// Texts in these, those of each pass counted by themselves.
+    /// The sum of the texts in each of these passes.
     pub texts: u64,
     /// The most tokens that a text had in the cache.
     pub longest: usize,
@@ -35,7 +35,7 @@ pub struct Done {
     pub drafted: u64,
     /// Of these, those that became text.
     pub accepted: u64,
-    /// The same by their place in the draft.
+    /// The same by their position in the draft.
     pub accepted_at: Vec<u64>,
 }
 

@@ -1,13 +1,13 @@
-//! What full passes leave of a text's rows before some layers, for what drafts from them.
+//! Rows of the residual stream that full passes leave before some layers, for a head that drafts from them.
 
 use super::Lane;
 use crate::{Batch, Context, speculation::proposer::Left};
 
-/// Kept from pass to pass.
+/// The state of this for one text.
 pub struct Tapped {
-    /// What drafts from them.
+    /// The source that drafts from them.
     pub source: usize,
-    /// The layers of which rows are taken out.
+    /// The layers before which rows are taken out.
     layers: Vec<usize>,
     /// Whether it wants those of prompts too.
     pub of_prompts: bool,
@@ -22,7 +22,7 @@ impl Tapped {
         Tapped { source, layers, of_prompts, asked: false, first_row: 0 }
     }
 
-    /// A pass, in which the text's rows begin with this one, is to take them out.
+    /// Asks a pass to take the rows out. The text's rows begin with `first_row`.
     pub fn ask(&mut self, batch: &mut Batch, first_row: usize) {
         (self.asked, self.first_row) = (true, first_row);
         batch.taps.clone_from(&self.layers);
@@ -30,13 +30,13 @@ impl Tapped {
 }
 
 impl Lane<'_> {
-    /// Whether rows of a prompt are looked at before more of it is evaluated.
+    /// Whether rows of a prompt are read before more of it is evaluated.
     pub fn reads_prompts(&self) -> bool {
         self.text.unseen.is_some() || self.text.tapped.as_ref().is_some_and(|tapped| tapped.of_prompts)
     }
 
-    /// A pass has been made: what drafts from rows sees those of these tokens, which begin at a position. `row` says which row of
-    /// the text's own a token is.
+    /// Shows the head the rows of these tokens after a pass. The tokens begin at position `pos`, and `row` gives the index of a token
+    /// among the text's rows in the pass.
     pub fn show_rows(&mut self, context: &Context, tokens: &[u32], pos: u32, row: impl Fn(usize) -> usize) {
         let Some(tapped) = &mut self.text.tapped else { return };
         let Some(reader) = self.proposers[tapped.source].reader() else { return };
@@ -48,7 +48,7 @@ impl Lane<'_> {
         }
     }
 
-    /// What drafts from rows of the prompt evaluates what it has seen of it.
+    /// The head evaluates the rows of the prompt that it has seen.
     pub fn read_rows(&mut self) {
         if let Some(tapped) = &self.text.tapped
             && let Some(apart) = self.proposers[tapped.source].apart()

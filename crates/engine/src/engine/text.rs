@@ -1,4 +1,4 @@
-//! One text as it grows: its sequences in the cache, what was drafted for it, what ends it.
+//! The state of one text: its sequences in the cache, its draft, and why it ends.
 
 use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
@@ -19,19 +19,19 @@ use crate::{
     },
 };
 
-/// Of each token of the text, so many that were likely in its place may be drafted by a head later on.
+/// For each token of the text, so many of the likeliest alternatives are shown to heads, which may draft them later on.
 const SHOWN: usize = 16;
 
-/// What makes a text. Those that are made alike have the same keys and values where they begin alike.
+/// What a text is made with. Texts with the same maker have the same keys and values as far as their tokens are the same.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Maker {
-    /// What of the model; `None`: all of it.
+    /// Which layers; `None`: all of them.
     pub mask: Option<RunLayers>,
-    /// How much of each adapter; `None`: nothing of any.
+    /// The scales of adapters; `None`: no adapter.
     pub scales: Option<Scales>,
 }
 
-/// What a text is to be, and where.
+/// The request of a text, and its sequences.
 pub struct TextSpec {
     pub request: Request,
     pub maker: Maker,
@@ -45,7 +45,7 @@ pub struct TextSpec {
 }
 
 impl TextSpec {
-    /// By all of the model, in as many cells as there are.
+    /// With all of the model, and as many cells as there are.
     pub fn of(request: Request, tokenizer: &Tokenizer, seq: SeqId, draft: SeqId) -> Self {
         let ends = if request.ignore_eos { Arc::default() } else { tokenizer.ends() };
         TextSpec { request, maker: Maker::default(), most_cells: usize::MAX, seq, draft, ends }
@@ -56,19 +56,19 @@ impl TextSpec {
     }
 }
 
-/// What is to be evaluated before a text goes on.
+/// Tokens that have to be evaluated before a text goes on.
 pub struct Prompt {
     pub tokens: Vec<u32>,
     /// So many are in the cache.
     pub done: usize,
-    /// The next token comes from the scores of the last; else it is known already, and only the cache was lost.
+    /// Whether the scores of the last one give the next token. Otherwise that is known already, and only the cache was lost.
     pub asks: bool,
-    /// How likely each token is to be said, given those before it.
+    /// Reports how likely each token is after those before it.
     pub scored: Option<Scored>,
 }
 
 impl Prompt {
-    /// A text begins with these tokens.
+    /// For a text that begins with these tokens.
     pub fn new(tokens: Vec<u32>) -> Self {
         Prompt { tokens, done: 0, asks: true, scored: None }
     }
@@ -76,24 +76,24 @@ impl Prompt {
 
 /// How likely tokens of a prompt are.
 pub struct Scored {
-    /// The first of them; at least 1, for the first token of a text has nothing before it.
+    /// The index of the first of them; at least 1, because the first token of a text has nothing before it.
     pub from: usize,
     pub scores: Vec<TokenScore>,
 }
 
-/// How likely a token was in its place, and what else was.
+/// How likely a token was at its position, and which others were likely.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenScore {
     /// The natural logarithm of its probability.
     pub logprob: f32,
-    /// The likeliest tokens in its place.
+    /// The likeliest tokens at its position.
     pub likely: Vec<(u32, f32)>,
 }
 
 /// Rows of a prompt for one pass.
 pub struct PromptRows {
     pub rows: Vec<Row>,
-    /// Where in the prompt they begin.
+    /// The index in the prompt of the first.
     begin: usize,
     is_last: bool,
 }
@@ -101,40 +101,40 @@ pub struct PromptRows {
 /// The state of one text.
 pub struct TextState {
     pub spec: TextSpec,
-    /// What of the prompt is not evaluated yet.
+    /// The prompt, if it is not evaluated yet.
     pub prompt: Option<Prompt>,
     /// Tokens of the last round, and the cells that the text had before it.
     pub gained: usize,
     pub before: usize,
-    /// Of the prompt's tokens but the first, if that was asked for.
+    /// How likely the prompt's tokens are, without the first, if that was asked for.
     pub scored: Vec<TokenScore>,
     pub out: Generation,
     pub report: Report,
     pub made: Made,
-    /// The draft in the making.
+    /// The draft that is being made.
     pub drafting: Option<Drafting>,
     /// For the head that predicts one token more, where it may draft.
     pub unseen: Option<Unseen>,
     /// For a head that drafts from rows.
     pub tapped: Option<Tapped>,
-    /// What drafts choose from, where they need not compute the whole head.
+    /// The tokens that drafts choose from, where they need not compute all logits.
     pub frequent: Option<Frequent>,
-    /// Of the last full pass's outputs, the one after the text's last token.
+    /// The index among the last full pass's outputs of the scores after the text's last token.
     pub row: usize,
-    /// Its first tokens are no longer what the cache holds.
+    /// The cache no longer holds its first tokens.
     pub shifted: bool,
     /// Why it ended.
     pub stop: Option<Stop>,
-    /// Why it could not go on, where that is how it ended.
+    /// Why it could not go on, if it ended by that.
     pub fault: Option<String>,
-    /// Sources that the policy wants to see tried, and what to compare them with.
+    /// Sources that are still to be tried, and the choices to compare them with.
     pub untried: Vec<usize>,
     pub choices: Choices,
-    /// Of the full model's rows.
+    /// The scores that are needed of the full model's rows.
     pub want: Want,
     /// When its first token came.
     pub first_token: Option<Instant>,
-    /// Spent in the listener, which is the caller's time.
+    /// Time spent in the listener, which does not count.
     pub callback_seconds: f64,
 }
 
@@ -175,12 +175,12 @@ impl TextState {
         }
     }
 
-    /// The same with these, which may draft.
+    /// The same text with proposers that may draft for it.
     pub fn drafted_by(mut self, proposers: &mut [Box<dyn Proposer>], context: &Context) -> Self {
         let mtp = proposers.iter().any(|proposer| matches!(proposer.passes(), Some(Passes::Mtp)));
         self.unseen = mtp.then(Unseen::default);
         let n_layer = context.model().n_layer();
-        // Rows for both do not leave one pass.
+        // One pass cannot leave rows for both kinds of heads.
         let mut heads = proposers.iter_mut().enumerate().filter(|_| !mtp);
         if let Some((source, reader)) = heads.find_map(|(source, of)| Some((source, of.reader()?))) {
             self.tapped = Some(Tapped::of(source, reader.layers(n_layer), reader.reads_prompts()));
@@ -192,7 +192,7 @@ impl TextState {
         self
     }
 
-    /// Says how likely the prompt's tokens are, from this place on.
+    /// Reports how likely the prompt's tokens are, from this index on.
     pub fn score_prompt(&mut self, from: usize) {
         self.want = Want::Logits;
         if let Some(prompt) = &mut self.prompt {
@@ -200,19 +200,19 @@ impl TextState {
         }
     }
 
-    /// The layer behind which full passes keep rows, if they do.
+    /// The layer after which full passes keep hidden rows, if they do.
     pub fn keeps(&self, context: &Context) -> Option<usize> {
         self.unseen.as_ref().map(|_| context.model().n_layer())
     }
 
-    /// Keeps what the last pass left of these rows, of which the first was its row `first`.
+    /// Keeps the hidden rows that the last pass left of these rows, of which the first was its row `first`.
     pub fn add_unseen(&mut self, rows: &[Row], context: &Context, first: usize) {
         if let Some(unseen) = &mut self.unseen {
             unseen.add(rows, context, first);
         }
     }
 
-    /// The head that predicts one token more sees what was evaluated of the prompt.
+    /// Runs the head that predicts one token more on the rows that were evaluated of the prompt.
     pub fn make_unseen(&mut self, context: &mut Context) -> Result<()> {
         let seq = self.spec.seq;
         self.unseen.as_mut().map_or(Ok(()), |unseen| unseen.make(context, seq))
@@ -223,20 +223,19 @@ impl TextState {
         Some(self.spec.request.max_tokens?.saturating_sub(self.out.tokens.len()))
     }
 
-    /// How many tokens may be drafted, for all that the text itself says.
+    /// How many tokens may be drafted within the text's own limits.
     pub fn most_drafted(&self, context: &Context) -> usize {
-        // Beside the last token of the text that it goes on from and the one that it gives.
+        // One cell is for the last token of the text, and one for the token that follows the draft.
         let room = self.spec.most_cells.saturating_sub(context.kv().len(self.spec.seq) + 2);
         self.left().map_or(room, |left| room.min(left - 1))
     }
 
-    /// Whether it goes on from a last token: its prompt is evaluated, and it has not ended.
+    /// Whether its prompt is evaluated and it has not ended.
     pub fn is_going(&self) -> bool {
         self.stop.is_none() && self.prompt.is_none()
     }
 
-    /// Whether nothing more is to be made of it. The prompt of a text that wants no tokens is evaluated all the same, unless nobody
-    /// waits for it any more.
+    /// Whether it is complete. If no tokens are wanted, the prompt is still evaluated, unless the job was cancelled.
     pub fn has_ended(&self) -> bool {
         self.stop.is_some() && (self.prompt.is_none() || self.stop == Some(Stop::Interrupted))
     }
@@ -263,7 +262,7 @@ impl TextState {
     }
 }
 
-/// A text with what it works with, for as long as a round takes.
+/// A text with its sampler, proposers and policy, borrowed for a round.
 pub struct Lane<'a> {
     pub text: &'a mut TextState,
     pub sampler: &'a mut Sampler,
@@ -272,7 +271,7 @@ pub struct Lane<'a> {
 }
 
 impl Lane<'_> {
-    /// A token that is certain, with what it was chosen from.
+    /// Adds a token that is certain. It was chosen from these scores.
     fn add(&mut self, token: Token, scores: Scores, who: usize, hear: OnEvent) -> Result<ControlFlow<Stop>> {
         let TextState { spec, out, first_token, callback_seconds, .. } = &mut *self.text;
         let Request { logprobs, logprobs_after_sampling, .. } = spec.request;
@@ -302,7 +301,7 @@ impl Lane<'_> {
         })
     }
 
-    /// Rows of the prompt were evaluated.
+    /// Takes the results of rows of the prompt.
     pub fn took_part(
         &mut self,
         context: &Context,
@@ -328,7 +327,7 @@ impl Lane<'_> {
             let asked = part.rows.iter().filter(|row| row.logits).count();
             *row += asked.saturating_sub(1);
         }
-        // What was evaluated before and is evaluated again is no event.
+        // Tokens that are evaluated for a second time are no event.
         if prompt.asks && hear(who, Event::Evaluated(prompt.done))?.is_break() {
             *stop = Some(Stop::Interrupted);
         }
@@ -349,8 +348,8 @@ impl Lane<'_> {
         Ok(())
     }
 
-    /// Accepts what it can of what was drafted, by the scores of the last pass, and adds it to the text. Says also which
-    /// of these tokens was the last to be looked at.
+    /// Accepts what it can of the draft by the scores of the last pass, and adds it to the text. Also returns which of these tokens
+    /// was the last that was looked at.
     pub fn judge(
         &mut self,
         context: &Context,
@@ -391,8 +390,8 @@ impl Lane<'_> {
         Ok((outcome, outcome.accepted))
     }
 
-    /// The same after a round. The text's cells are then as plain decoding leaves them: all of the text but its last token, or
-    /// all of it before an end-of-text token.
+    /// The same, and then makes the text's cells what plain decoding leaves: all of the text but its last token, or all of it
+    /// before an end-of-text token.
     pub fn conclude(
         &mut self,
         context: &mut Context,
@@ -421,7 +420,8 @@ impl Lane<'_> {
         Ok(outcome)
     }
 
-    /// Says also at which place it first could not be told what may follow, and why: a draft may go on behind it.
+    /// Compares the draft with the sampler's choices. Also returns the first position at which the rule failed, and why: a draft may
+    /// be longer.
     fn accept(&mut self, context: &Context) -> (Verdict, Option<(usize, String)>) {
         let Lane { text, sampler, .. } = self;
         let TextState { made, row, .. } = &**text;
@@ -452,7 +452,7 @@ impl Lane<'_> {
     }
 }
 
-/// By what the model says.
+/// How likely a token is by the model's logits.
 fn score(logits: &[f32], token: u32, most: usize) -> TokenScore {
     let likely = top_logprobs(logits, most);
     let among = likely.iter().find(|(id, _)| *id == token).map(|(_, logprob)| *logprob);
@@ -460,7 +460,7 @@ fn score(logits: &[f32], token: u32, most: usize) -> TokenScore {
     TokenScore { logprob: among.unwrap_or_else(by_itself), likely }
 }
 
-/// By what the samplers left to choose from, which are all that are possible.
+/// How likely a token is among those that the samplers left.
 fn left(choices: &Distribution, token: u32, most: usize) -> TokenScore {
     let mut likely: Vec<(u32, f32)> = choices.iter().map(|(id, p)| (id, p.ln() as f32)).collect();
     likely.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));

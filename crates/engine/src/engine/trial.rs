@@ -1,5 +1,5 @@
-//! Trying a draft on text that is already there: what it would have said first in each of the last places, against
-//! what the full model did say. One masked pass tells of a mask what dozens of rounds would.
+//! Tries a draft source on text that is already there: compares the first token that it would have drafted at each of the last
+//! positions with the full model's choice. One masked pass shows as much of a mask as dozens of rounds would.
 
 use std::{sync::Arc, time::Instant};
 
@@ -12,13 +12,13 @@ use crate::{
     speculation::{policy::Drafted, proposer::confidence},
 };
 
-/// The sequences of a trial's places, out of the way of all others.
+/// The first sequence id for a trial's positions, far from all other sequences.
 const FIRST_PLACE: SeqId = 1 << 31;
 
-/// Places that a trial looks at: with fewer it says too little, with more it takes too long.
+/// How many positions a trial uses: with fewer it shows too little, with more it takes too long.
 const PLACES: std::ops::RangeInclusive<usize> = 24..=48;
 
-/// A source that nobody wanted tried in the first so many tokens of a text is not tried any more.
+/// A source that was not tried within this many tokens of a text is not tried any more.
 const LATEST: usize = 256;
 
 /// The full model's choices after the last tokens that it evaluated.
@@ -33,14 +33,15 @@ impl Choices {
         self.0.push(scores.greedy());
     }
 
-    /// The last of them; `None` if they are too few.
+    /// The last of them, or `None` if there are too few.
     pub fn last(&self) -> Option<&[u32]> {
         let from = self.0.len().saturating_sub(*PLACES.end());
         (self.0.len() >= *PLACES.start()).then(|| &self.0[from..])
     }
 }
 
-/// Sources that may be tried on this text: on what the model writes, where they are right more often than in what it is given.
+/// Collects the sources that may be tried on this text. They are tried on what the model writes, where they are right more often
+/// than on the prompt.
 pub fn prepare(lane: &mut Lane) {
     // Which one to try may change as the text grows.
     let untried = (0..lane.proposers.len()).filter(|&s| lane.proposers[s].mask().is_some());
@@ -51,8 +52,7 @@ pub fn prepare(lane: &mut Lane) {
     }
 }
 
-/// Tries one of the sources that are still to be tried, if there is enough text by now and the policy has not
-/// seen enough.
+/// Tries one of the sources that are still to be tried, if there is enough text and the policy has not seen enough of them.
 pub(super) fn next(context: &mut Context, lane: &mut Lane) -> Result<()> {
     if lane.text.out.tokens.len() > LATEST {
         lane.text.untried.clear();
@@ -74,10 +74,9 @@ pub(super) fn next(context: &mut Context, lane: &mut Lane) -> Result<()> {
     Ok(())
 }
 
-/// Runs `mask` in the places whose `choices` are known, which end with the last cell of the text; `text` is what was
-/// evaluated. Each place is a sequence of its own, so that it reads the full model's keys and values like the first
-/// token of a draft. `None` if the cache has no room, or cannot go back
-/// there.
+/// Runs `mask` at the positions whose `choices` are known, which end with the last cell of the text; `text` is what was evaluated.
+/// Each position gets a sequence of its own, so that it reads the full model's keys and values like the first token of a draft.
+/// `None` if the cache has no room, or cannot go back that far.
 fn trial(
     context: &mut Context,
     seq: SeqId,

@@ -1,5 +1,5 @@
-//! What the head that predicts one token more has not seen yet of a text. Each of its rows is a token together with what the
-//! model's last layer left of the token before; so the rows of all tokens are made late, when the next token is known.
+//! The tokens of a text that the head that predicts one token more has not seen yet. Each of its rows is a token together with
+//! what the model's last layer left of the token before. So its rows are computed late, when the next token is known.
 
 use crate::{
     Batch, Context, Result,
@@ -7,10 +7,10 @@ use crate::{
     scores::Want,
 };
 
-/// Beyond so many rows the first are let go: the head then attends to fewer tokens.
+/// Beyond this many rows the first are dropped: the head then attends to fewer tokens.
 const MOST: usize = 64;
 
-/// Tokens that follow each other, and what the last layer left of each; the head has seen what came before.
+/// Consecutive tokens, and what the last layer left of each. The head has seen the tokens before.
 #[derive(Default)]
 pub struct Unseen {
     tokens: Vec<u32>,
@@ -20,7 +20,7 @@ pub struct Unseen {
     rows: Vec<f32>,
 }
 
-/// Rows for the head that are still to be made, and the numbers that they are made of.
+/// Rows for the head that are still to be computed, and their inputs.
 #[derive(Default)]
 pub struct Late {
     pub rows: Vec<Row>,
@@ -28,7 +28,7 @@ pub struct Late {
 }
 
 impl Unseen {
-    /// Rows of the model that the last pass kept, from its row `first` on.
+    /// Adds rows of which the last pass kept the hidden rows, from its row `first` on.
     pub fn add(&mut self, rows: &[Row], context: &Context, first: usize) {
         let Some(row) = rows.first() else { return };
         if row.pos != self.end() {
@@ -53,7 +53,7 @@ impl Unseen {
         self.rows.clear();
     }
 
-    /// The text goes on at position `end`: what was beyond is forgotten, and what is too old.
+    /// Cuts to what lies before position `end`, where the text goes on, and drops what is too old.
     pub fn cut(&mut self, end: u32) {
         let kept = (end.saturating_sub(self.pos) as usize).min(self.tokens.len());
         let dim = self.dim();
@@ -62,7 +62,7 @@ impl Unseen {
         self.let_go(kept.saturating_sub(MOST));
     }
 
-    /// Of the first so many.
+    /// Drops the first `count` tokens.
     fn let_go(&mut self, count: usize) {
         let dim = self.dim();
         self.tokens.drain(..count);
@@ -70,13 +70,13 @@ impl Unseen {
         self.pos += count as u32;
     }
 
-    /// Whether a draft of a text that goes on there could begin.
+    /// Whether a draft could begin at this position.
     pub fn leads_to(&self, pos: u32) -> bool {
         !self.tokens.is_empty() && self.end() == pos
     }
 
-    /// The rows up to that of `next`, the token after all of these, which asks for logits; of that text, in sequence `seq`. What
-    /// is needed for it once more stays here.
+    /// Takes the rows up to that of `next`, the token after all of these, which asks for logits. The text is in sequence `seq`. What is
+    /// needed for it once more stays here.
     pub fn take_with(&mut self, next: u32, seq: SeqId) -> Late {
         let mut late = self.take(seq);
         late.rows.push(Row { token: next, pos: self.end(), seq, logits: true });
@@ -84,7 +84,7 @@ impl Unseen {
         late
     }
 
-    /// The rows that need no further token.
+    /// Takes the rows whose next token is known.
     fn take(&mut self, seq: SeqId) -> Late {
         let count = self.tokens.len().saturating_sub(1);
         let row = |(pos, &token): (u32, &u32)| Row { token, pos, seq, logits: false };
@@ -94,7 +94,7 @@ impl Unseen {
         Late { rows, before }
     }
 
-    /// Makes the rows that need no further token, as after a part of a prompt.
+    /// Computes the rows whose next token is known, as after a part of a prompt.
     pub fn make(&mut self, context: &mut Context, seq: SeqId) -> Result<()> {
         let Late { rows, before } = self.take(seq);
         if rows.is_empty() {

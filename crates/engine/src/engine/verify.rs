@@ -1,4 +1,4 @@
-//! The full model's pass over drafts and parts of prompts.
+//! The full model's passes over drafts and parts of prompts.
 
 use std::time::Instant;
 
@@ -15,11 +15,11 @@ pub(super) struct Pass {
     pub seconds: f64,
     /// The layer that it began at.
     pub from_layer: usize,
-    /// All of the model's layers ran, one row's or more.
+    /// Whether all of the model's layers ran.
     pub is_full: bool,
 }
 
-/// What one lane has in a pass.
+/// The rows of one lane in a pass.
 struct Share {
     lane: usize,
     /// Its first row.
@@ -28,9 +28,9 @@ struct Share {
     output: usize,
 }
 
-/// One batch of lanes that run alike: parts of prompts, and for each other lane the last token of its text and the draft after it.
-/// The context then has their scores, and each sequence all of its rows: the caller truncates what is rejected. `source`: what
-/// drafted for a text by itself, whose pass may go on from that draft's rows.
+/// Runs one batch of lanes with the same mask: parts of prompts, and for each other lane the last token of its text and the draft
+/// after it. Afterwards the context has their scores, and each sequence has all of its rows: the caller truncates what is
+/// rejected. `source`: what drafted for a text by itself, whose pass may go on from that draft's rows.
 pub(super) fn pass(
     context: &mut Context,
     lanes: &mut [Lane],
@@ -56,8 +56,8 @@ pub(super) fn pass(
         want = want.and(text.want);
     }
     batch.run_layers = lanes[group[0]].text.spec.maker.mask.clone();
-    // A pass takes out all of its rows or none. So one with rows of prompts takes them out only for what wants those too. None are
-    // taken out of passes that go on from others, nor where nobody will draft from them.
+    // A pass takes out all of its rows or none. So a pass with rows of prompts takes them out only for heads that read those too. No
+    // rows are taken out of passes that go on from others, nor where no head will draft from them.
     let only_texts = group.iter().all(|&lane| parts[lane].is_none());
     if !resumes && batch.run_layers.is_none() && batch.keep_hidden.is_none() {
         for &Share { lane, row, .. } in &shares {
@@ -89,14 +89,14 @@ pub(super) fn pass(
     Ok(Pass { rows, seconds, from_layer, is_full })
 }
 
-/// Whether the draft's first layers left what the pass can go on from, and that is worth it.
+/// Whether the pass can go on from the rows of the draft's first layers, and that is worth it.
 fn resumes(context: &Context, lane: &Lane, source: usize) -> bool {
     let made = &lane.text.made;
     let drafted = made.proposals.len();
     made.kept.fits(drafted, context.model().plan.dims.dim) && lane.policy.resumes(source, drafted)
 }
 
-/// The last token of a text and the draft after it.
+/// Adds the rows of the last token of a text and of the draft after it.
 fn add_rows(batch: &mut Batch, context: &Context, text: &TextState) {
     let seq = text.spec.seq;
     let first = batch.rows.len();
@@ -104,7 +104,7 @@ fn add_rows(batch: &mut Batch, context: &Context, text: &TextState) {
     for (pos, token) in (context.kv().next_pos(seq)..).zip(tokens) {
         batch.push(token, pos, seq, true);
     }
-    // Each goes on from the text's last token, in a sequence of its own.
+    // Each other candidate goes on from the text's last token, in a sequence of its own.
     let pos = batch.rows[first].pos + 1;
     for (i, &other) in text.made.others.iter().enumerate() {
         batch.forks.push(Fork { after: first, to: branch(i) });
@@ -112,14 +112,15 @@ fn add_rows(batch: &mut Batch, context: &Context, text: &TextState) {
     }
 }
 
-/// The sequence of a token in the place of a draft's first one, out of the way of all others. Only one text at a time has any.
+/// The sequence of another candidate for a draft's first token, far from all other sequences. Only one text at a time has such.
 pub(super) fn branch(other: usize) -> SeqId {
     const FIRST: SeqId = (1 << 31) + (1 << 20);
     FIRST + other as SeqId
 }
 
-/// Goes on from what the draft's first layers made: its cells join the text, the draft's last token goes through these
-/// layers too, and the batch begins after them. The same bits as by all layers. Gives the layer that it began at.
+/// Lets the verification go on from the rows of the draft's first layers: its cells join the text, the draft's last token runs
+/// through these layers too, and the batch begins after them. The bits are those of a pass through all layers. Returns the layer
+/// at which the batch begins.
 fn resume(context: &mut Context, text: &mut TextState, batch: &mut Batch) -> Result<usize> {
     let (seq, draft) = (text.spec.seq, text.spec.draft);
     let before = context.kv().len(seq);
@@ -145,7 +146,7 @@ fn resumed(context: &mut Context, text: &mut TextState, batch: &mut Batch) -> Re
     context.remove(draft);
     batch.resume = Some(Resume { layer: kept.layer, hidden: std::mem::take(&mut kept.hidden) });
     let result = context.decode_for(batch, text.want);
-    // For its memory.
+    // To reuse its memory.
     kept.hidden = batch.resume.take().map(|resume| resume.hidden).unwrap_or_default();
     result
 }

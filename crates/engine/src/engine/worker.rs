@@ -1,4 +1,4 @@
-//! An engine on a thread of its own, for many that ask.
+//! An engine on a thread of its own, which many callers share.
 
 use std::{
     sync::mpsc::{self, Receiver, Sender, TryRecvError},
@@ -8,10 +8,10 @@ use std::{
 use super::{Engine, Job, JobId, Listener, Status, TextRule};
 use crate::{Error, Result};
 
-/// Done between rounds.
+/// A command that runs between rounds.
 type Command = Box<dyn FnOnce(&mut Engine) + Send>;
 
-/// Asks the thread; as many clones as one likes.
+/// Sends commands to the thread. It can be cloned freely.
 #[derive(Clone)]
 pub struct Handle {
     commands: Sender<Command>,
@@ -23,19 +23,19 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Gives the engine a thread.
+    /// Starts a thread for the engine.
     pub fn start(engine: Engine) -> (Worker, Handle) {
         let (commands, received) = mpsc::channel();
         (Worker { thread: std::thread::spawn(move || serve(engine, &received)) }, Handle { commands })
     }
 
-    /// Waits for the end, and gives the engine back.
+    /// Waits for the end of the thread, and returns the engine.
     pub fn join(self) -> Engine {
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
-/// Between rounds it does what is asked; without anything to do it waits.
+/// Runs rounds, and commands between them. Waits where there is nothing to do.
 fn serve(mut engine: Engine, commands: &Receiver<Command>) -> Engine {
     let mut idle = true;
     loop {
@@ -60,7 +60,7 @@ fn serve(mut engine: Engine, commands: &Receiver<Command>) -> Engine {
 }
 
 impl Handle {
-    /// As [`Engine::submit_with_rule`]. The listener is called from the engine's thread, and holds up all texts while it runs.
+    /// As [`Engine::submit_with_rule`]. The listener is called on the engine's thread, and all texts wait while it runs.
     pub fn submit(&self, job: Job, bound: TextRule, listener: Listener) -> Result<JobId> {
         self.ask(move |engine| engine.submit_with_rule(job, bound, listener))?
     }
@@ -70,16 +70,16 @@ impl Handle {
         _ = self.commands.send(Box::new(move |engine| engine.cancel(id)));
     }
 
-    /// What the engine is at.
+    /// What the engine is doing.
     pub fn status(&self) -> Result<Status> {
         self.ask(|engine| engine.status())
     }
 
-    /// Has something done by the engine between its rounds, and waits for what comes of it. All texts wait as well.
+    /// Runs a function on the engine between its rounds, and waits for the result. All texts wait as well.
     pub fn ask<T: Send + 'static>(&self, what: impl FnOnce(&mut Engine) -> T + Send + 'static) -> Result<T> {
         let ended = || Error::Input("the engine has ended".into());
         let (reply, answer) = mpsc::channel();
-        // Nobody may wait for the answer any more.
+        // The caller may no longer wait for the answer.
         let command: Command = Box::new(move |engine| _ = reply.send(what(engine)));
         self.commands.send(command).map_err(|_| ended())?;
         answer.recv().map_err(|_| ended())

@@ -1,4 +1,4 @@
-//! A head at work: its matrices in 8 bits, packed for the machine, and one step after the other for one text.
+//! Drafts with a head: its matrices in 8 bits, packed for the machine, and its steps for one text.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use crate::{
     scores,
 };
 
-/// What a step goes on from.
+/// The input of a step besides the token.
 #[derive(Clone, Copy, Debug)]
 pub enum Origin<'a> {
-    /// What the full model left of the token before: the rows of [`Context::taps`](crate::Context::taps), one after the
-    /// other, the residual behind the last layer at the end.
+    /// The full model's rows of the token before: those of [`Context::taps`](crate::Context::taps), one after the other, and then the
+    /// residual after the last layer.
     Taps(&'a [f32]),
-    /// The step before, of this drafter.
+    /// The output of this drafter's step before.
     Itself,
 }
 
@@ -47,7 +47,7 @@ pub struct PackedHead {
     bias: Vec<f32>,
     again_bias: Vec<f32>,
     scale: f32,
-    /// What every text's drafts choose from at first.
+    /// The tokens that drafts choose from at the beginning of a text.
     vocabulary: Vocabulary,
 }
 
@@ -94,12 +94,12 @@ pub struct Drafter {
     /// The output of the last step.
     out: Vec<f32>,
     logits: Vec<f32>,
-    /// What products read.
+    /// The quantized inputs of products.
     columns: [QuantRows; 2],
     rows: Rows,
 }
 
-/// Numbers of a step on its way.
+/// Intermediate results of a step.
 #[derive(Default)]
 struct Rows {
     inputs: Vec<f32>,
@@ -123,7 +123,7 @@ impl Drafter {
         }
     }
 
-    /// What drafts choose from.
+    /// The tokens that drafts choose from.
     pub fn vocabulary(&self) -> &Vocabulary {
         &self.vocabulary
     }
@@ -138,13 +138,12 @@ impl Drafter {
         self.head.shape.step_bytes(true) + self.vocabulary.bytes()
     }
 
-    /// Drafts may choose these too, from the next step on.
+    /// Adds tokens that drafts may choose, from the next step on.
     pub fn add_tokens(&mut self, tokens: &[u32]) {
         self.vocabulary.add(tokens, &self.head.tables);
     }
 
-    /// One step: from what is known of the token before, and `token`, to the logits of the token behind it, one for each of
-    /// [`Vocabulary::tokens`].
+    /// One step: computes the logits of the token after `token`, one for each of [`Vocabulary::tokens`].
     ///
     /// # Panics
     /// If the taps are not those of the head's shape.
@@ -209,7 +208,7 @@ impl Drafter {
         scores::best(&self.logits, count).into_iter().map(candidate).collect()
     }
 
-    /// What the last step left, to come back to by [`Drafter::go_on_from`]: a tree's branches share it.
+    /// The output of the last step, to come back to with [`Drafter::go_on_from`]: the branches of a tree share it.
     pub fn output(&self) -> &[f32] {
         &self.out
     }
@@ -220,7 +219,7 @@ impl Drafter {
     }
 }
 
-/// Taps as a head reads them: each residual over its root mean square, the last one through the model's norm and over its own.
+/// Scales taps as a head reads them: each residual over its root mean square, the last one first through the model's norm.
 pub fn read_taps(tables: &Tables, taps: &[f32], out: &mut [f32]) {
     let dim = tables.dim();
     let last = taps.len() / dim - 1;

@@ -12,7 +12,7 @@ use crate::{
 };
 
 const ARCHITECTURE: &str = "spec-run-head";
-/// Of what the numbers mean; a head of another one is refused.
+/// The version of the format and of the head's formula. A head of another version is refused.
 const VERSION: u32 = 1;
 
 const KEY_VERSION: &str = "head.version";
@@ -27,12 +27,12 @@ const KEY_STEPS: &str = "head.made.steps";
 const KEY_RIDGE: &str = "head.made.ridge";
 const KEY_AGREEMENT: &str = "head.made.agreement";
 
-/// Where the head of a model in a file lies, if it has one.
+/// The file where the head of a model is, if it has one.
 pub fn default_path(model: &Path) -> PathBuf {
     with_suffix(&model.with_extension(""), ".head.gguf")
 }
 
-/// The head that lies beside a model's file.
+/// The head at that path, if it is there.
 pub fn find_default(model: &Model) -> Option<PathBuf> {
     Some(default_path(Path::new(model.gguf.name()))).filter(|file| file.is_file())
 }
@@ -46,7 +46,7 @@ pub struct Made {
     pub steps: u32,
     /// The ridge's strength.
     pub ridge: f32,
-    /// On texts that it was not fitted to: how often so many drafted tokens in a row are right, from one on.
+    /// On texts that it was not fitted to: how often the first drafted token is right, the first two, and so on.
     pub agreement: Vec<f32>,
 }
 
@@ -55,7 +55,7 @@ pub struct Made {
 pub struct Head {
     /// Its numbers.
     pub weights: Weights,
-    /// What the model often says, the most frequent first: what drafts choose from at the beginning of a text.
+    /// The model's most frequent tokens, most frequent first. Drafts choose from them at the beginning of a text.
     pub tokens: Vec<u32>,
     /// The root mean square of the model's table of tokens.
     pub embedding_rms: f32,
@@ -69,7 +69,7 @@ impl Head {
         write_whole(path, self.bytes(&path.display().to_string(), model)?)
     }
 
-    /// The file for a model; messages call it `name`.
+    /// The bytes of the file. Messages call it `name`.
     pub fn bytes(&self, name: &str, model: &Model) -> Result<Vec<u8>> {
         let shape = self.weights.shape();
         let numbers = |list: &[usize]| list.iter().map(|&n| n as u32).collect::<Vec<_>>();
@@ -191,7 +191,7 @@ fn read_weights(gguf: &Gguf, shape: HeadShape) -> Result<Weights> {
         }
         Ok((part, tensor))
     });
-    // All of the sizes are known to be in the file before memory is taken for them.
+    // The sizes are checked against the file before memory is allocated for them.
     let tensors = tensors.into_iter().collect::<Result<Vec<_>>>()?;
     let mut weights = Weights::zero(shape);
     for (part, tensor) in tensors {

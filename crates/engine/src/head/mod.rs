@@ -26,7 +26,7 @@ pub use tables::Tables;
 pub use vocabulary::Vocabulary;
 pub use weights::Weights;
 
-/// Below this a mean of squares is not divided by.
+/// Added to a mean of squares, so that its root is never zero.
 pub const EPS: f32 = 1e-6;
 
 /// `x` over its root mean square.

@@ -1,4 +1,4 @@
-//! Products of matrices with one column, which the threads of a context share.
+//! Products of matrices with one column, shared by the threads of a context.
 
 use std::ops::Range;
 
@@ -7,13 +7,13 @@ use spec_run_kernels::{
     simd::Isa,
 };
 
-/// Rows of a matrix are shared out in pieces of so many.
+/// Rows of a matrix are distributed in pieces of this many.
 const ROW_GRAIN: usize = 32;
 
-/// Has a job done by some threads together; each is told which of how many it is.
+/// Runs a job on several threads together. The job gets the index of its thread and the number of threads.
 pub type Together<'t> = &'t mut dyn FnMut(&(dyn Fn(usize, usize) + Sync));
 
-/// Does it on this thread.
+/// Runs a job on this thread alone.
 pub fn alone(job: &(dyn Fn(usize, usize) + Sync)) {
     job(0, 1);
 }
@@ -47,7 +47,7 @@ pub fn products(isa: Isa, mode: Mode, out: &mut [f32], of: &[(&Weight, &QuantRow
     });
 }
 
-/// Makes all of `out`, whose rows are shared out to the threads.
+/// Computes all of `out`, whose rows are distributed over the threads.
 fn of_rows(mode: Mode, out: &mut [f32], together: Together, make: &(dyn Fn(&mut OutStripe) + Sync)) {
     let rows = out.len();
     let matrix = OutMatrix::new(out, rows, mode);
@@ -60,7 +60,7 @@ fn of_rows(mode: Mode, out: &mut [f32], together: Together, make: &(dyn Fn(&mut 
     });
 }
 
-/// Which rows one of some threads makes.
+/// The rows that one of some threads computes.
 fn share(rows: usize, index: usize, threads: usize) -> Range<usize> {
     let pieces = rows.div_ceil(ROW_GRAIN);
     let bound = |index: usize| (pieces * index / threads * ROW_GRAIN).min(rows);

@@ -1,4 +1,4 @@
-//! How large a head is, what it reads of the model, and where each of its matrices lies.
+//! The sizes of a head, the layers that it reads, and where each of its matrices is in its list of numbers.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::{Error, Model, Result, plan::Op};
 pub struct HeadShape {
     /// Of the model's residual stream.
     pub dim: usize,
-    /// The layers before which the stream is read, ascending; the final state comes behind them.
+    /// The layers before which the residual stream is read, ascending. The final state comes after them.
     pub taps: Vec<usize>,
     /// Rows of `gate` and `up`.
     pub hidden: usize,
@@ -26,15 +26,15 @@ pub enum Part {
     Again,
     /// Of every step.
     Bias,
-    /// Of every step but the first, beside the other.
+    /// Of every step but the first, in addition to `Bias`.
     AgainBias,
-    /// `[hidden, 2 · dim]`: first what meets r, then what meets e.
+    /// `[hidden, 2 · dim]`: first the columns for r, then those for e.
     Gate,
     /// As `Gate`.
     Up,
     /// `[dim, hidden]`
     Down,
-    /// The one number by which an output is multiplied before it meets the model's output matrix.
+    /// One number by which an output is multiplied before the model's output matrix.
     Scale,
 }
 
@@ -72,14 +72,14 @@ impl Part {
         !matches!(self, Part::Bias | Part::AgainBias | Part::Scale)
     }
 
-    /// Whether a ridge finds it.
+    /// Whether ridge regression determines it.
     pub fn is_linear(self) -> bool {
         matches!(self, Part::Fuse | Part::Embed | Part::Again | Part::Bias | Part::AgainBias)
     }
 }
 
 impl HeadShape {
-    /// Of a model's head, or why it can have none.
+    /// The shape of a model's head, or why it can have none.
     pub fn of(model: &Model) -> Result<Self> {
         let no_head = |what: &str| Err(Error::model(&model.name, format!("no head can be fitted: {what}")));
         let plan = &model.plan;
@@ -103,7 +103,7 @@ impl HeadShape {
         taps.retain(|tap| (1..n_layer).contains(tap));
         taps.sort_unstable();
         taps.dedup();
-        // A small model's step is cheap, and a wider one pays more.
+        // A step is cheap with a small model, where a wider head gains more than it costs.
         let hidden = if dim < 1024 { 2 * dim } else { dim };
         Ok(HeadShape { dim, taps, hidden })
     }
@@ -132,7 +132,7 @@ impl HeadShape {
         rows * cols
     }
 
-    /// Where it lies among all numbers.
+    /// Its range among all numbers.
     pub fn range(&self, part: Part) -> Range<usize> {
         let before = Part::ALL.iter().take_while(|other| **other != part);
         let begin = before.map(|&other| self.len(other)).sum();

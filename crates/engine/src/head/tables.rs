@@ -1,4 +1,4 @@
-//! What a head uses of its model: rows of the table of tokens and of the output matrix, and the final norm.
+//! The parts of its model that a head uses: rows of the table of tokens and of the output matrix, and the final norm.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct Tables {
     model: Arc<Model>,
     embedding: WeightId,
     output: WeightId,
-    /// By what the model multiplies its logits.
+    /// The factor of the model's logits.
     logit_scale: f32,
     norm: FinalNorm,
     /// The root mean square of the table of tokens.
@@ -31,7 +31,7 @@ struct FinalNorm {
 }
 
 impl Tables {
-    /// Of a model that a head can be made for.
+    /// For a model that a head can be made for.
     ///
     /// # Panics
     /// If [`HeadShape::of`](super::HeadShape::of) refuses it.
@@ -41,7 +41,7 @@ impl Tables {
         tables
     }
 
-    /// The same where the root mean square of the table of tokens is known, which takes a look at all of it.
+    /// The same where the root mean square of the table of tokens is known: to compute it, all of the table has to be read.
     ///
     /// # Panics
     /// As [`Tables::new`].
@@ -129,7 +129,7 @@ impl Tables {
         self.model.weight(self.output).ty()
     }
 
-    /// A token's row of the output matrix, as it lies in the file; [`Tables::output_factor`] times it is the row.
+    /// A token's row of the output matrix as in the file, without [`Tables::output_factor`].
     pub(super) fn output_bytes(&self, token: u32) -> &[u8] {
         let row = self.model.weight(self.output).row_bytes();
         &self.model.weight_bytes(self.output)[token as usize * row..][..row]
@@ -144,7 +144,7 @@ impl Tables {
         self.model.weight(self.output).row_bytes() as u64
     }
 
-    /// What the last layer left, as the output matrix meets it.
+    /// The last layer's row after the final norm, as the output matrix reads it.
     pub fn final_state(&self, x: &[f32], out: &mut [f32]) {
         let FinalNorm { kind, weight, bias, eps } = &self.norm;
         let mean = match kind {

@@ -1,5 +1,5 @@
-//! The tokens that a head's drafts choose from: few at first, and more as a text shows them, so that the output matrix is
-//! never read whole.
+//! The tokens that a head's drafts choose from: few at first, and more as they occur in a text, so that the output matrix is
+//! never read as a whole.
 
 use super::{Head, Tables};
 use crate::quant::{GgmlType, quantize};
@@ -20,7 +20,7 @@ pub struct Vocabulary {
 impl Vocabulary {
     /// The head's own list.
     pub fn of(head: &Head, tables: &Tables) -> Self {
-        // Rows that are slow to read as they lie in the file are kept in another format.
+        // Rows in a format that is slow to read are kept in another one.
         let slow = Weight::is_slow_in_file(tables.output_type());
         let (ty, factor) =
             if slow { (GgmlType::Q8_0, 1.0) } else { (tables.output_type(), tables.output_factor()) };
@@ -36,7 +36,7 @@ impl Vocabulary {
         vocabulary
     }
 
-    /// Adds those of some tokens that are not there yet.
+    /// Adds those of these tokens that are not in the list yet.
     pub fn add(&mut self, tokens: &[u32], tables: &Tables) {
         for &token in tokens {
             let (word, bit) = (token as usize / 64, 1 << (token % 64));

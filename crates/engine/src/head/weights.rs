@@ -2,7 +2,7 @@
 
 use super::{HeadShape, Part};
 
-/// The numbers of a head, or what belongs to each of them, as their slopes.
+/// The numbers of a head, or one value for each of them, as a gradient.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weights {
     shape: HeadShape,
@@ -42,7 +42,7 @@ impl Weights {
         &mut self.numbers[range]
     }
 
-    /// By what outputs are multiplied.
+    /// The factor of outputs.
     pub fn scale(&self) -> f32 {
         self.part(Part::Scale)[0]
     }

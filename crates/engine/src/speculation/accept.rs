@@ -1,8 +1,9 @@
-//! The accept rule: a drafted token is accepted if the full model chooses it too, from its own scores in that place
-//! and with the random number of that place. The first that it does not choose is replaced by its choice, and after
-//! a draft accepted whole comes one more. So the text is plain decoding's, token for token, sampled or greedy.
+//! The rule of acceptance: a drafted token is accepted if the full model chooses it too, from its own scores at that position
+//! and with the random number of that position. The first token that it does not choose is replaced by its choice, and a draft
+//! that is accepted whole is followed by one more token. So the text is that of plain decoding, token for token, sampled or
+//! greedy.
 
-/// What of a draft is accepted.
+/// The accepted part of a draft.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// How many tokens are accepted, from the first on.
@@ -11,8 +12,8 @@ pub struct Verdict {
     pub next: u32,
 }
 
-/// Judges a draft. `choice(i)` is the full model's in the place of the i-th token, given those before it; it is asked
-/// for ascending `i` up to `draft.len()`, and not beyond the first rejected token.
+/// Compares a draft with the full model's choices. `choice(i)` is its choice in place of the i-th token, given those before. It is
+/// called for ascending `i` up to `draft.len()`, and not after the first rejected token.
 pub fn accept(draft: &[u32], mut choice: impl FnMut(usize) -> u32) -> Verdict {
     for (i, &token) in draft.iter().enumerate() {
         let next = choice(i);

@@ -1,9 +1,9 @@
-//! How likely a drafted token is accepted, learnt from those that were and were not.
+//! The probability that a drafted token is accepted, learnt from tokens that were accepted or rejected.
 //!
-//! A logistic regression on what is known of the token (how sure the draft was or how long the match, its place
-//! in the draft, how the source's last draft ended), kept as a mean and a covariance and updated token by token.
-//! Buckets of confidence with a count each would need some hundred tokens before they say anything; three slopes
-//! with a prior begin to after five, and their uncertainty comes with them. Old evidence fades, because texts change.
+//! A logistic regression on what is known of the token: how sure the draft was or how long the match, its position in the draft,
+//! and how the source's last draft ended. It is kept as a mean and a covariance and updated token by token. Counting in buckets
+//! of confidence would take some hundred tokens to be useful; three slopes with a prior are useful after five, and their
+//! uncertainty is known as well. Old evidence fades, because texts change.
 
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ pub struct Acceptance {
 }
 
 impl Acceptance {
-    /// A belief: the weights of one, strength, place and hot, and the standard deviation of each.
+    /// A prior: the weights of the constant, `strength`, `place` and `hot`, and the standard deviation of each.
     pub fn prior(weights: [f64; DIMS], doubt: [f64; DIMS]) -> Self {
         let mut covariance = [[0.0; DIMS]; DIMS];
         (0..DIMS).for_each(|i| covariance[i][i] = doubt[i] * doubt[i]);
@@ -51,14 +51,14 @@ impl Acceptance {
         self.hopeful_chance(evidence, 0.0)
     }
 
-    /// The chance if the truth is better than what is believed by so many standard deviations.
+    /// The chance if it is better than estimated by so many standard deviations.
     pub fn hopeful_chance(&self, evidence: Evidence, deviations: f64) -> f64 {
         let x = evidence.features();
         let spread = if deviations == 0.0 { 0.0 } else { deviations * dot(&x, &self.spread(&x)).sqrt() };
         logistic(dot(&x, &self.weights) + spread)
     }
 
-    /// The token was checked. One step of the extended Kalman filter for a yes-or-no observation.
+    /// Learns from a token that was checked: one step of the extended Kalman filter for a yes-or-no observation.
     pub fn learn(&mut self, evidence: Evidence, accepted: bool) {
         (0..DIMS).for_each(|i| self.covariance[i][i] += FADE[i]);
         let x = evidence.features();
@@ -75,12 +75,12 @@ impl Acceptance {
         }
     }
 
-    /// Much may have happened since the last look: what was learnt of the level counts for less.
+    /// Makes the learnt level less certain, after a time without checked tokens.
     pub fn doubt(&mut self, level: f64) {
         self.covariance[0][0] = self.covariance[0][0].max(level * level);
     }
 
-    /// Whether all numbers are such as learning gives; a file may hold anything.
+    /// Whether learning could have given these numbers: a file may hold anything.
     pub fn is_sound(&self) -> bool {
         let variances = (0..DIMS).all(|i| self.covariance[i][i] > 0.0 && self.covariance[i][i] < 1e3);
         let bounded = |v: &f64| v.abs() < 1e3;

@@ -1,4 +1,4 @@
-//! What is known of each source that drafts, and how it does in the text at hand.
+//! What is known of each draft source, and how it performs in the current text.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const FIRST_PROBE: usize = 16;
 const RAREST_PROBE: usize = 512;
 /// The standard deviation of the level of acceptance, in logits, that a probe starts from.
 const PROBE_DOUBT: f64 = 1.2;
-/// How fast what a source really gave loses weight, per round, and how many tokens its prediction counts for.
+/// How fast the tokens that a source really gave lose weight, per round; and the weight of its prediction in tokens.
 const YIELD_FADE: f64 = 0.97;
 const YIELD_PRIOR: f64 = 10.0;
 
@@ -23,14 +23,14 @@ const YIELD_PRIOR: f64 = 10.0;
 pub struct Experience {
     /// What is known before a token is drafted.
     pub(super) before: Acceptance,
-    /// With the draft's own confidence.
+    /// With the draft's own confidence, after a token is drafted.
     pub(super) after: Acceptance,
-    /// Of other tokens in the place of the first, by the draft's confidence and their rank.
+    /// Of other candidates for the first token, by the draft's confidence and their rank.
     #[serde(default = "others_prior")]
     pub(super) others: Acceptance,
 }
 
-/// What a draft gives them is about what they are worth.
+/// The draft's probabilities for them are about right.
 fn others_prior() -> Acceptance {
     Acceptance::prior([0.0, 1.0, 0.0, 0.0], [0.5, 0.2, 0.2, 0.2])
 }
@@ -38,13 +38,13 @@ fn others_prior() -> Acceptance {
 /// What is known of sources, by kind and name.
 pub type Memory = BTreeMap<String, Experience>;
 
-/// Names a source from run to run. Two files may each have a mask of the same name; their costs tell them apart.
+/// The name of a source in files. Two files may have different masks of the same name; their costs tell them apart.
 pub fn memory_key(info: &SourceInfo) -> String {
     format!("{} {} {:.4}", info.kind.name(), info.name, info.cost)
 }
 
 impl Experience {
-    /// Before the first round.
+    /// What is assumed before the first round.
     pub(super) fn prior(info: &SourceInfo) -> Self {
         let chance = info.chance.clamp(0.01, 0.99);
         let level = (chance / (1.0 - chance)).ln();
@@ -56,7 +56,7 @@ impl Experience {
         }
     }
 
-    /// As it was in an earlier run, on another text.
+    /// Less certain, as it comes from an earlier run on another text.
     pub(super) fn recalled(mut self) -> Self {
         const DOUBT: f64 = 0.5;
         self.before.doubt(DOUBT);
@@ -64,7 +64,7 @@ impl Experience {
         self
     }
 
-    /// A file may hold anything.
+    /// Whether learning could have given these numbers: a file may hold anything.
     pub fn is_sound(&self) -> bool {
         self.before.is_sound() && self.after.is_sound() && self.others.is_sound()
     }
@@ -77,15 +77,15 @@ pub struct Arm {
     pub known: Experience,
     /// The last draft was accepted whole.
     pub hot: bool,
-    /// On text that was there, see [`Policy::wants_trial`].
+    /// Whether it was tried on text that was there, see [`Policy::wants_trial`].
     pub tried: bool,
     /// Tokens that were checked.
     pub trials: usize,
     pub accepted: usize,
-    /// Tokens that rounds gave, and that were predicted for them; both fade.
+    /// Tokens that rounds gave, and those that were predicted; both fade.
     given: f64,
     predicted: f64,
-    /// Draft steps that rounds took behind their first, and that were predicted; both fade.
+    /// Draft steps of rounds after their first step, and those that were predicted; both fade.
     steps: f64,
     steps_predicted: f64,
     pub probe_after: usize,
@@ -110,7 +110,7 @@ impl Arm {
         }
     }
 
-    /// From what was accepted.
+    /// Learns from the tokens that a round accepted.
     pub fn learn(&mut self, round: &Round, ready: Option<Ready>) {
         for (place, &drafted) in round.drafted.iter().enumerate().take(round.accepted + 1) {
             let accepted = place < round.accepted;
@@ -137,31 +137,31 @@ impl Arm {
         Evidence::of_confidence(drafted.confidence, place, self.hot)
     }
 
-    /// Of a token in the place of the first.
+    /// The evidence for another candidate for the first token.
     pub fn other(&self, drafted: Drafted, rank: usize) -> Evidence {
         Evidence::of_confidence(drafted.confidence, rank, false)
     }
 
-    /// What was known may hold no longer.
+    /// Makes what is known less certain.
     pub fn doubt(&mut self) {
         self.known.before.doubt(PROBE_DOUBT);
         self.known.after.doubt(PROBE_DOUBT);
     }
 
-    /// A round gave so many tokens, and so many were predicted.
+    /// Learns that a round gave so many tokens where so many were predicted.
     pub fn gave(&mut self, tokens: f64, predicted: f64) {
         self.given = YIELD_FADE * self.given + tokens;
         self.predicted = YIELD_FADE * self.predicted + predicted;
     }
 
-    /// A round took so many draft steps, and so many were predicted.
+    /// Learns that a round took so many draft steps where so many were predicted.
     pub fn took(&mut self, steps: f64, predicted: f64) {
         let by_guesses_alone = (predicted - 1.0).max(0.0) / self.steps();
         self.steps = YIELD_FADE * self.steps + (steps - 1.0).max(0.0);
         self.steps_predicted = YIELD_FADE * self.steps_predicted + by_guesses_alone;
     }
 
-    /// How many times as many further steps as the guesses' own chances promise.
+    /// The ratio of the draft steps after the first to those predicted from the guesses' chances.
     pub fn steps(&self) -> f64 {
         (YIELD_PRIOR + self.steps) / (YIELD_PRIOR + self.steps_predicted)
     }
@@ -181,7 +181,7 @@ impl Arm {
         }
     }
 
-    /// How much better rounds were than predicted: confidence cuts drafts in time, chances are not all the truth.
+    /// The ratio of the tokens that rounds gave to those predicted. Chances alone do not show that confidence ends bad drafts early.
     pub fn yields(&self) -> f64 {
         (YIELD_PRIOR + self.given) / (YIELD_PRIOR + self.predicted)
     }

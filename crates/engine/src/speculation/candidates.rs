@@ -1,31 +1,31 @@
-//! What drafts for the texts of a context, and what to try on a model about which nothing is known.
+//! The draft sources for the texts of a context, and those to try on a model about which nothing is known.
 
 use super::{
     ExitsProposer, HeadSource, MaskProposer, ModelSource, MtpProposer, NgramProposer, Proposer, TrainedSource,
 };
 use crate::{Context, RunLayers, head};
 
-/// What drafts for each text of a context.
+/// The draft sources for each text of a context.
 #[derive(Clone, Default)]
 pub struct Drafters {
-    /// What stood in the text before.
+    /// Lookups in the text so far.
     pub ngram: bool,
     /// A head that was fitted to the model.
     pub head: Option<HeadSource>,
     /// Another model.
     pub model: Option<ModelSource>,
-    /// A head that others trained for the model. One pass leaves rows for one head alone, so there is no other beside it.
+    /// A head that others trained for the model. One pass can leave rows for one head only, so it excludes the others.
     pub trained: Option<TrainedSource>,
     /// The head that was trained to predict one token more.
     pub mtp: bool,
-    /// Exits among which each token finds its own.
+    /// Early exits, of which each token takes its own.
     pub exits: Option<ExitsProposer>,
     /// The model with some of its layers skipped or coarse.
     pub masks: Vec<MaskProposer>,
 }
 
 impl Drafters {
-    /// All that suit a model about which nothing is known. A head beside the model's file that cannot be used is left out.
+    /// All sources that suit a model about which nothing is known. A head next to the model's file that cannot be used is left out.
     pub fn all(context: &Context) -> Self {
         let model = context.model();
         let masks = masks_by_default(context);
@@ -36,14 +36,14 @@ impl Drafters {
         Drafters { ngram: true, head, model: None, trained: None, mtp, exits: None, masks }
     }
 
-    /// Drafts that leave nothing to verification, which then begins with the first layer.
+    /// The same without drafts whose rows verification can go on from: it then begins with the first layer.
     pub fn keeping_nothing(self) -> Self {
         let exits = self.exits.map(ExitsProposer::keeping_nothing);
         let masks = self.masks.into_iter().map(MaskProposer::keeping_nothing).collect();
         Drafters { exits, masks, ..self }
     }
 
-    /// For one text. What costs nothing comes first: a policy that takes the first offer should take that.
+    /// The proposers for one text. Those that cost nothing come first, for policies that take the first offer.
     pub fn proposers(&self) -> Vec<Box<dyn Proposer>> {
         let mut all: Vec<Box<dyn Proposer>> = Vec::new();
         all.extend(self.ngram.then(|| Box::<NgramProposer>::default() as _));
@@ -57,8 +57,8 @@ impl Drafters {
     }
 }
 
-/// Masks that leave out no layer. On models that people trained, those that leave some out cost more than they brought unless
-/// somebody had chosen them for the model: `search` and flags do.
+/// Masks that leave out no layer. On real models, masks that leave some out cost more than they gained unless they were chosen for
+/// the model, as `search` and flags do.
 pub fn masks_by_default(context: &Context) -> Vec<MaskProposer> {
     let (n_layer, model) = (context.model().n_layer(), context.model());
     let all = masks(n_layer, context.has_planes(), model.experts_used());
@@ -66,9 +66,9 @@ pub fn masks_by_default(context: &Context) -> Vec<MaskProposer> {
     all.into_iter().filter(|mask| is_whole(mask.layers())).collect()
 }
 
-/// Everything from its high bits, where the weights have them apart: the best draft that needs no training and
-/// no search. Then with layers skipped in the middle as well, where models can spare them most; without planes
-/// these are skipped outright. Of `experts` a token goes through half of them.
+/// Masks to try. First all layers by their high bits alone, where the weights have them apart: the best draft that needs no
+/// training and no search. Then also with layers in the middle skipped, where models can spare them most; without planes the
+/// other layers run in full. With `experts` a token goes through half of them.
 pub fn masks(n_layer: usize, planes: bool, experts: Option<usize>) -> Vec<MaskProposer> {
     let whole = RunLayers::all(n_layer);
     let coarse = (0..n_layer).fold(whole.clone(), |mask, l| mask.coarse_attn(l).coarse_mlp(l));
@@ -100,7 +100,7 @@ pub fn exits(n_layer: usize) -> Vec<MaskProposer> {
     layers.into_iter().map(|e| MaskProposer::exit(n_layer, e)).collect()
 }
 
-/// Exits among which each token may find its own: a quarter, three eighths and half of the layers.
+/// Exits of which each token may take its own: after a quarter, three eighths and half of the layers.
 pub fn exits_to_choose_from(n_layer: usize) -> Vec<usize> {
     let mut layers: Vec<usize> = [2, 3, 4]
         .map(|eighths| n_layer * eighths / 8)

@@ -1,9 +1,10 @@
-//! Which tokens a draft chooses from. The head reads a row of weights for each token of the vocabulary, and most tokens hardly
-//! ever come: a draft by the frequent ones costs less, and verification, which has all of them, gives the same text.
+//! The tokens that a draft chooses from. The head reads a row of weights for each token of the vocabulary, and most tokens almost
+//! never occur. A draft that chooses from the frequent ones costs less, and verification, which has all of them, gives the same
+//! text.
 //!
-//! What is frequent is counted in the text itself, prompt and all; before there is text, tokens are as frequent as their ids are
-//! low, which is how vocabularies made by merging come about. How long the list is, follows from what lists of each length
-//! would have missed in this text.
+//! Frequencies are counted in the text itself with its prompt. Before there is text, tokens with low ids count as frequent, which
+//! holds for vocabularies made by merging. The length of the list follows from what lists of each length would have missed in
+//! this text.
 
 use std::sync::Arc;
 
@@ -13,55 +14,55 @@ use crate::{
     shortlist::{SHELF, Shortlist},
 };
 
-/// Lists have one of so many tokens.
+/// The lengths of lists: one token in so many of the vocabulary.
 pub const ONE_OF: [usize; 5] = [32, 16, 8, 4, 2];
-/// What costs of drafts are guessed with, before there is text.
+/// The list by which costs of drafts are guessed before there is text.
 const AT_FIRST: usize = 8;
-/// The order by ids counts as much as a text of so many tokens.
+/// The order by ids has the weight of a text with this many tokens.
 const PRIOR: f64 = 512.0;
-/// What lists would miss by that order counts as much as so many tokens that were seen to be missed or not.
+/// The misses that are expected by that order have the weight of this many observed tokens.
 const PRIOR_MISSES: f64 = 16.0;
-/// The order is made anew after so many tokens, and more as the text grows.
+/// The order is updated after this many tokens, and less often as the text grows.
 const EVERY: usize = 32;
-/// A drafted token takes a row of the verification too, in plain steps.
+/// The cost of a drafted token's row in the verification, in plain steps.
 const ROW: f64 = 0.15;
-/// Below this share of a plain step the head is not worth the trouble.
+/// If the head takes less than this share of a plain step, it is always computed whole.
 const LEAST_HEAD: f64 = 0.02;
 
-/// The share of a plain step that a draft takes which would take `whole` with the whole vocabulary.
+/// The cost of a draft step, in plain steps, if it costs `whole` with the whole vocabulary.
 pub fn draft_cost(context: &Context, whole: f64) -> f64 {
     let head = context.head_share();
     if head < LEAST_HEAD { whole } else { whole - head * saved(AT_FIRST) }
 }
 
-/// What drafts choose from where there is no text yet, as [`draft_cost`] has it.
+/// The tokens that drafts choose from before there is text, as [`draft_cost`] assumes.
 pub fn at_first(context: &Context) -> Option<Arc<Shortlist>> {
     let n_vocab = context.model().n_vocab();
     let list = || Arc::new(Shortlist::first(n_vocab, n_vocab.div_ceil(AT_FIRST)));
     (context.head_share() >= LEAST_HEAD).then(list)
 }
 
-/// What of the head a list of one of so many tokens saves.
+/// The share of the head that a list of one token in so many saves.
 fn saved(one_of: usize) -> f64 {
     1.0 - 1.0 / one_of as f64
 }
 
-/// How often the tokens of a vocabulary come in a text.
+/// How often the tokens of a vocabulary occur in a text.
 pub struct Frequent {
     n_vocab: usize,
     /// The head's share of a plain step.
     head: f64,
-    /// By source, what a draft takes beside the head.
+    /// By source, the cost of a draft step without the head.
     layers: Vec<f64>,
-    /// By shelf, tokens of it: those seen, and those expected by its place.
+    /// By shelf, the number of its tokens in the text: those seen, and those expected by its position.
     tokens: Vec<f64>,
-    /// By shelf, how many others come more often.
+    /// By shelf, how many others are more frequent.
     rank: Vec<u32>,
-    /// The same the other way round.
+    /// The shelves in the order of their ranks.
     order: Vec<u32>,
-    /// So many tokens of the text are counted.
+    /// How many tokens of the text are counted.
     read: usize,
-    /// The order is by so many of them.
+    /// How many of them the order is based on.
     ordered: usize,
     /// Tokens that were looked at, and how many of them each list had.
     looked: f64,
@@ -71,7 +72,7 @@ pub struct Frequent {
 }
 
 impl Frequent {
-    /// For a text that these sources draft for; `None` where a shorter head saves nothing.
+    /// For a text with these draft sources. `None` where shortlists save nothing.
     pub fn new<'s>(context: &Context, sources: impl Iterator<Item = &'s SourceInfo>) -> Option<Self> {
         let head = context.head_share();
         let costs = sources.map(|source| source.cost);
@@ -79,7 +80,7 @@ impl Frequent {
         (head >= LEAST_HEAD).then(|| Self::of(context.model().n_vocab(), head, layers))
     }
 
-    /// The same by numbers: the head's share of a plain step, and by source that of its layers.
+    /// The same from numbers: the head's share of a plain step, and by source that of its layers.
     pub fn of(n_vocab: usize, head: f64, layers: Vec<f64>) -> Self {
         let shelves = n_vocab.div_ceil(SHELF);
         let all = ((n_vocab + 1) as f64).ln();
@@ -100,7 +101,7 @@ impl Frequent {
         }
     }
 
-    /// Counts what is new of a text that only grows.
+    /// Counts the new tokens of a text that only grows.
     pub fn read(&mut self, text: &[u32]) {
         for &token in text.get(self.read..).unwrap_or_default() {
             let shelf = token as usize / SHELF;
@@ -127,10 +128,10 @@ impl Frequent {
         self.ordered = self.read;
     }
 
-    /// What a source's drafts choose from; `None` is the whole vocabulary.
+    /// The tokens that a source's drafts choose from; `None`: the whole vocabulary.
     pub fn list_for(&mut self, source: usize) -> Option<Arc<Shortlist>> {
         let layers = self.layers.get(source)?;
-        // A token that is missing ends the draft: it is lost, and those that would have followed.
+        // A token that is not on the list ends the draft: it is lost, and so are those that would have followed.
         let worth = |has: f64, one_of: f64| has * has / (layers + self.head / one_of + ROW);
         let by_length = std::iter::zip(self.had, ONE_OF).map(|(had, n)| worth(had / self.looked, n as f64));
         let (best, value) = by_length.enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;

@@ -1,8 +1,8 @@
-//! What outlives a run: costs and acceptance, per model, device and way of sampling.
+//! What is kept between runs: costs and acceptance, per model, device and way of sampling.
 //!
-//! One small file for each [`Subject`] in a directory of the caller's choice. Losing one costs a few slow rounds and no
-//! correctness, so reading never fails: what is absent, damaged, of another version or out of range is not known.
-//! Writing replaces the file in one step; of two runs at the same time the later one's knowledge stays.
+//! There is one small file for each [`Subject`] in a directory that the caller chooses. Losing one only costs a few slow rounds, so
+//! reading never fails: a file that is missing, damaged, of another version or out of range counts as unknown. Writing replaces
+//! the file in one step; of two runs at the same time the later one's file stays.
 
 use std::{
     collections::BTreeMap,
@@ -30,13 +30,13 @@ use crate::{
 
 const SCHEMA: u32 = 1;
 const MOST_BYTES: u64 = 256 << 10;
-/// Sources remembered of one subject; those of the present run come first.
+/// How many sources are kept for a subject; those of the current run come first.
 const MOST_SOURCES: usize = 64;
-/// Files in the directory; the oldest go.
+/// How many files are kept in the directory; the oldest are removed.
 const MOST_FILES: usize = 128;
 const EXTENSION: &str = "json";
 
-/// What knowledge is about. If any of it differs, nothing carries over.
+/// The conditions under which something was learnt. If any of them differs, nothing is used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subject {
     /// The model's fingerprint.
@@ -45,16 +45,16 @@ pub struct Subject {
     pub device: String,
     /// Threads of the CPU.
     pub threads: usize,
-    /// Draws reject drafts that a greedy choice would accept.
+    /// Whether sampling is greedy: random draws reject tokens that greedy choices would accept.
     pub greedy: bool,
-    /// Of this program: another one has other kernels.
+    /// The version of this program: another one has other kernels.
     pub version: String,
 }
 
 impl Subject {
-    /// What this context does.
+    /// The subject of this context.
     pub fn new(context: &Context, greedy: bool) -> Self {
-        // What lies where makes a machine another one.
+        // With another placement the costs are different.
         let of = |placement: &Placement| {
             format!("{:?} {:?} {:?}", placement.on_gpu(), placement.in_ram(), placement.planes_apart())
         };
@@ -84,13 +84,13 @@ pub struct Learned {
     pub draft: BTreeMap<String, f64>,
     /// Acceptance by source.
     pub sources: Memory,
-    /// Others had the cores meanwhile: what passes took tells little of a quiet machine.
+    /// Other programs used the cores meanwhile: the measured times say little of an idle machine.
     #[serde(default)]
     pub crowded: bool,
 }
 
 impl Learned {
-    /// What a controller knows by now.
+    /// What a controller has learnt.
     pub fn of(controller: &Controller) -> Self {
         let (mut draft, mut sources) = (BTreeMap::new(), controller.memory());
         for (source, info) in controller.sources().enumerate() {
@@ -108,7 +108,7 @@ impl Learned {
         Learned { rows: controller.costs().all_rows().to_vec(), draft, sources, crowded: false }
     }
 
-    /// The same from a machine on which others had the cores: of costs, what was known `before` stays.
+    /// The same, learnt while other programs used the cores: the costs known `before` stay.
     pub fn crowded(self, before: Option<Learned>) -> Self {
         match before.filter(|before| !before.crowded) {
             Some(Learned { rows, draft, .. }) => Learned { rows, draft, ..self },
@@ -116,7 +116,7 @@ impl Learned {
         }
     }
 
-    /// The costs as they were, and for sources that are new the guess.
+    /// The costs that were kept, and guesses for new sources.
     pub fn costs(&self, sources: &[SourceInfo]) -> Costs {
         let known: Vec<Option<f64>> =
             sources.iter().map(|s| self.draft.get(&memory_key(s)).copied()).collect();
@@ -137,7 +137,7 @@ impl Learned {
     }
 }
 
-/// By bytes, and where they are not all in one place by how far away they are. More rows read more experts.
+/// Guesses costs by the bytes that are read, and by how fast the memory is where they are. More rows read more experts.
 fn guess(context: &Context, sources: &[SourceInfo], drafts: &[Option<RunLayers>]) -> Costs {
     let step = context.expected(None, 1);
     let reads = |rows| context.expected(None, rows).total() / step.total();
@@ -151,7 +151,7 @@ fn guess(context: &Context, sources: &[SourceInfo], drafts: &[Option<RunLayers>]
     Costs::guess_reading(&draft, waits, reads).with_prefixes(sources)
 }
 
-/// The same for these proposers, behind nothing.
+/// The same for these proposers, with an empty cache.
 pub fn prepare_for(
     context: &mut Context,
     proposers: &[Box<dyn Proposer>],
@@ -162,8 +162,8 @@ pub fn prepare_for(
     prepare(context, TARGET, &infos, &masks, learned)
 }
 
-/// A controller that begins with what is known of the subject, or else with a short measurement behind what
-/// `seq` holds; see [`measure`]. `drafts` has each source's mask, if it has one.
+/// A controller that begins with what is known of the subject, or else with a short measurement after the tokens of `seq`; see
+/// [`measure`]. `drafts` has each source's mask, if it has one.
 pub fn prepare(
     context: &mut Context,
     seq: SeqId,
@@ -180,7 +180,7 @@ pub fn prepare(
         None => Memory::new(),
     };
     let mut costs = guess(context, sources, drafts);
-    // Before weights lie as they will stay, times would tell of something else.
+    // Before weights are in their final arrangement, measured times would be different.
     if context.is_packed() {
         measure(context, seq, drafts, &mut costs, DEFAULT_BUDGET)?;
     }
@@ -194,14 +194,14 @@ struct File {
     learned: Learned,
 }
 
-/// A directory of such knowledge.
+/// A directory with such files.
 #[derive(Clone, Debug)]
 pub struct Store {
     directory: PathBuf,
 }
 
 impl Store {
-    /// The directory need not be there before the first write.
+    /// The directory need not exist before the first write.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Store { directory: directory.into() }
     }
@@ -211,7 +211,7 @@ impl Store {
         &self.directory
     }
 
-    /// What was kept of the subject, if it is sound.
+    /// What was kept for the subject, if it is sound.
     pub fn recall(&self, subject: &Subject) -> Option<Learned> {
         let bytes = read_limited(&self.directory.join(subject.file_name()), MOST_BYTES).ok()?;
         let file: File = serde_json::from_slice(&bytes).ok()?;
@@ -219,7 +219,7 @@ impl Store {
         Some(file.learned).filter(|learned| fits && learned.is_sound())
     }
 
-    /// Keeps what was learnt, in place of what was there.
+    /// Keeps what was learnt, in place of what was kept before.
     pub fn keep(&self, subject: &Subject, learned: &Learned) -> Result<()> {
         if !learned.is_sound() {
             return Ok(());
@@ -234,8 +234,8 @@ impl Store {
         Ok(())
     }
 
-    /// Lets the oldest of our files go, and no others: the directory may be one that the user keeps more in.
-    /// Whatever goes wrong here is somebody else's turn next time.
+    /// Removes the oldest of our files, and no others: the user may keep more in the directory. If something fails here, the next run
+    /// tries it again.
     fn prune(&self) {
         let Ok(entries) = fs::read_dir(&self.directory) else { return };
         let named: Vec<PathBuf> =
@@ -260,7 +260,7 @@ fn has_our_name(path: &Path) -> bool {
         && path.file_stem().and_then(|stem| stem.to_str()).is_some_and(is_hash)
 }
 
-/// Whether a file says of itself what its name says: the name is the hash of the subject inside.
+/// Whether a file was written here: its name is the hash of the subject inside.
 fn is_ours(path: &Path) -> bool {
     #[derive(Deserialize)]
     struct Head {

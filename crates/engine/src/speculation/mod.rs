@@ -5,11 +5,11 @@
 //!   └──────────────────────── accepted + 1 tokens ──────────────────────────── accept ┘
 //! ```
 //!
-//! The output is that of [`generate`](crate::generate::generate), token for token: a row's logits are the same bits in
-//! any batch, and a token is chosen by them, the text before it and its own random number. Nothing is evaluated twice by the full model: the next round
-//! starts from the verified cells. A draft needs a free cell for each of its tokens, and gets by with fewer tokens
-//! where there are fewer cells. On a GPU that holds the whole model a greedy round whose length is said beforehand
-//! ([`Policy::length`]) is one submission: the draft's steps feed each other and the verification there.
+//! The output is that of [`generate`](crate::generate::generate), token for token: a row's logits are the same bits in any batch,
+//! and a token is chosen by them, the text before it and its own random number. The full model evaluates nothing twice: the next
+//! round starts from the verified cells. A draft needs a free cell for each of its tokens, and has fewer tokens where there are
+//! fewer cells. On a GPU that holds the whole model, a greedy round whose length is chosen beforehand ([`Policy::length`]) is one
+//! submission: the GPU itself feeds the draft's steps into each other and into the verification.
 //!
 //! The parts are public. The loop by hand, for a greedy text drafted by the first six layers:
 //!
@@ -91,7 +91,7 @@ use crate::batch::SeqId;
 
 /// The sequence of the text.
 pub const TARGET: SeqId = 0;
-/// The sequence of a draft; empty between rounds, as are a few dozen after it.
+/// The sequence of a draft. It is empty between rounds, and so are a few dozen sequences after it.
 pub const DRAFT: SeqId = 1;
 
 /// A token of the text.

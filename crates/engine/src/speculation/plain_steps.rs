@@ -1,14 +1,15 @@
-//! Plain steps in between: what one costs by now, and what plain decoding would have taken for all of the text.
+//! Plain steps between rounds: they measure what a plain step costs now, and what plain decoding would have taken for all of the
+//! text.
 //!
-//! They come in pairs, because the first one after a draft meets caches full of other things. As a context grows deeper
-//! steps take longer, so a token of a draft is valued at the steps around it, not at the mean of all: that would be too
-//! much if plain steps come late and too little where a run begins with many.
+//! They come in pairs, because the first one after a draft finds the processor's caches filled with other data. Steps take longer
+//! as a text grows, so a drafted token counts as the plain steps around it, not as the mean of all: that would be too much where
+//! plain steps come late, and too little where a run begins with many.
 
 use std::{collections::VecDeque, mem, ops::RangeInclusive};
 
 use super::controller::SPIKE;
 
-/// What plain steps in between may cost: so many plain steps at once, and a share of the time.
+/// What these steps may cost: this part of a plain step at the beginning, and a share of the time.
 const START: f64 = 0.25;
 const SHARE: f64 = 0.005;
 /// Rounds from one pair of them to the next, at least; the number grows from the first to the second.
@@ -19,24 +20,24 @@ pub struct PlainSteps {
     rounds: usize,
     rounds_since: usize,
     in_a_row: usize,
-    /// One was put in and its twin is still to come.
+    /// One was inserted, and the second of the pair is still to come.
     another: bool,
-    /// In plain steps, what those put in have cost and what everything took.
+    /// In plain steps, what the inserted ones have cost and what everything took.
     spent: f64,
     elapsed: f64,
     /// Seconds of the last ones, the latest first.
     seconds: VecDeque<f64>,
-    /// What plain decoding would have taken for the tokens valued so far, and tokens that are not.
+    /// The time of plain decoding for the tokens counted so far, and the tokens that are not counted yet.
     would_be: f64,
     unvalued: f64,
 }
 
 impl PlainSteps {
-    /// For telling spikes.
+    /// How many times are kept to recognize spikes.
     const KEPT: usize = 31;
     /// The pairs before and after a token.
     const AROUND: usize = 4;
-    /// Fewer than this say nothing.
+    /// Fewer than this are not used.
     const ENOUGH: usize = 4;
 
     pub fn new() -> Self {
@@ -80,7 +81,7 @@ impl PlainSteps {
         }
     }
 
-    /// A round of a draft gave so many tokens, and took so many plain steps.
+    /// Counts a round with a draft that gave so many tokens and cost so many plain steps.
     pub fn saw_draft(&mut self, tokens: f64, cost: f64) {
         if self.in_a_row > 0 && self.are_enough() {
             self.would_be += self.unvalued * self.around();
@@ -93,12 +94,12 @@ impl PlainSteps {
         self.unvalued += tokens;
     }
 
-    /// One or two alone may both be spikes.
+    /// Whether there are enough times: one or two alone may be spikes.
     fn are_enough(&self) -> bool {
         self.seconds.len() >= Self::ENOUGH
     }
 
-    /// Anything longer is a spike.
+    /// The longest time that is no spike.
     fn longest(&self) -> f64 {
         let mut seconds: Vec<f64> = self.seconds.iter().copied().collect();
         let middle = seconds.len().saturating_sub(1) / 2;

@@ -1,11 +1,11 @@
-//! Who decides, round by round, whether to draft, from which source, and how far.
+//! Policies decide, round by round, whether to draft, from which source, and how far.
 //!
-//! The loop offers what could be drafted and says afterwards what came of it; a policy only does arithmetic. It
-//! cannot change the text: whatever it chooses, verification gives the same tokens.
+//! The loop offers what could be drafted and reports the outcome. A policy only does arithmetic and cannot change the text:
+//! whatever it chooses, verification gives the same tokens.
 
 use super::Controller;
 
-/// What sort of thing drafts.
+/// The kind of a draft source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SourceKind {
     /// The model itself with sublayers skipped or coarse.
@@ -20,7 +20,7 @@ pub enum SourceKind {
     Model,
     /// A continuation looked up in the text so far.
     Ngram,
-    /// Somebody else's proposer.
+    /// A proposer of the library's user.
     Other,
 }
 
@@ -44,13 +44,13 @@ impl SourceKind {
 pub struct SourceInfo {
     /// What reports call it.
     pub name: String,
-    /// What sort of thing it is.
+    /// Its kind.
     pub kind: SourceKind,
-    /// What a draft step should cost by the bytes that it reads, in plain steps; 0 for a lookup.
+    /// The cost of a draft step by the bytes that it reads, in plain steps; 0 for a lookup.
     pub cost: f64,
     /// The chance that the first token of a draft is accepted, before anything was seen of it.
     pub chance: f64,
-    /// What of its steps verification need not do again; `None` if nothing, or if the device cannot.
+    /// The layers of its steps that verification need not run again; `None` if there are none, or if the device cannot do that.
     pub prefix: Option<Prefix>,
 }
 
@@ -81,25 +81,25 @@ pub struct Prefix {
     pub share: f64,
 }
 
-/// Something that can draft in this round.
+/// A source that can draft in this round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offer {
     /// The index of the source.
     pub source: usize,
     /// The most tokens it could draft, by its own means and the context's room; at least 1.
     pub most: usize,
-    /// What it knows before anything is paid; only of a source that looks up.
+    /// What it knows before anything is computed; only for lookups.
     pub ready: Option<Ready>,
-    /// What guesses for its steps, if anything does.
+    /// The source that guesses for its steps, if there is one.
     pub guide: Option<Guide>,
 }
 
-/// A cheaper source that guesses what a draft's steps will say: each step then checks some guesses in one pass.
+/// A cheaper source that guesses the tokens of a draft's steps: each step then checks several guesses in one pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guide {
     /// The index of the source.
     pub source: usize,
-    /// What it knows before anything is paid; only of a source that looks up.
+    /// What it knows before anything is computed; only for lookups.
     pub ready: Option<Ready>,
 }
 
@@ -112,7 +112,7 @@ pub struct Ready {
     pub match_len: usize,
 }
 
-/// What a round is to do.
+/// The decision for a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundChoice {
     /// One ordinary decode step.
@@ -133,7 +133,7 @@ pub struct Drafted {
     pub confidence: f32,
 }
 
-/// What came of a round.
+/// The outcome of a round.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Round<'a> {
     /// `None`: a plain step.
@@ -144,7 +144,7 @@ pub struct Round<'a> {
     pub draft_steps: usize,
     /// How many of them were accepted, from the first on.
     pub accepted: usize,
-    /// Other tokens that were verified in the place of the first.
+    /// Other candidates for the first token that were verified.
     pub others: &'a [Drafted],
     /// Which of these was accepted, where the first was not.
     pub other: Option<usize>,
@@ -170,7 +170,7 @@ impl Round<'_> {
     }
 }
 
-/// How many times as fast as plain decoding; `None` where there is no saying.
+/// How many times as fast as plain decoding; `None` where that is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Speedup {
     /// By the cost model, from learnt acceptance and measured costs.
@@ -179,7 +179,7 @@ pub struct Speedup {
     pub measured: Option<f64>,
 }
 
-/// Decides before each round what it does, and sees what came of it.
+/// Decides what each round does, and sees its outcome.
 pub trait Policy {
     /// The sources, once, before the first round.
     fn start(&mut self, sources: &[SourceInfo]);
@@ -196,25 +196,24 @@ pub trait Policy {
         false
     }
 
-    /// After a draft of so many tokens: how many others to verify in the place of the first, of these that the draft also
-    /// thought of, best first.
+    /// After a draft of so many tokens: how many of these other candidates for its first token to verify, best first.
     fn others(&self, _source: usize, _drafted: usize, _others: &[Drafted]) -> usize {
         0
     }
 
-    /// Whether the next round may draft from this source: what has to be made ready for it takes some time.
+    /// Whether the next round may draft from this source. If not, it need not be prepared, which takes some time.
     fn may_draft(&self, _source: usize) -> bool {
         true
     }
 
-    /// How many tokens to draft, of at most `most`, where that must be said before the first is seen: the device then
-    /// runs the whole round by itself. `None`: rather stop by what is drafted.
+    /// How many tokens to draft, at most `most`, where that is decided before the first is seen: the device then runs the whole round
+    /// by itself. `None`: decide after each token.
     fn length(&self, _source: usize, _most: usize) -> Option<usize> {
         None
     }
 
-    /// Whether to verify so many drafted tokens from where the draft's own layers end ([`SourceInfo::prefix`]), or else
-    /// from the first layer on.
+    /// Whether verification of so many drafted tokens goes on after the draft's own layers ([`SourceInfo::prefix`]), instead of
+    /// beginning with the first layer.
     fn resumes(&self, _source: usize, _drafted: usize) -> bool {
         true
     }
@@ -225,12 +224,12 @@ pub trait Policy {
     /// A prompt of so many tokens was evaluated in so many seconds.
     fn saw_prompt(&mut self, _tokens: usize, _seconds: f64) {}
 
-    /// Whether it is worth a pass over so many places of the text that is there, now, to try this source on them.
+    /// Whether it is worth a pass over so many positions of the text to try this source on them now.
     fn wants_trial(&self, _source: usize, _places: usize) -> bool {
         false
     }
 
-    /// What came of it: in each place how sure the draft was, and whether it said what the full model did.
+    /// The outcome of a trial: at each position how sure the draft was, and whether it chose the full model's token.
     fn tried(&mut self, _source: usize, _places: &[(Drafted, bool)], _seconds: f64) {}
 
     /// Why speculation is (or was) off, in one plain sentence; `None` if it was on.
@@ -239,12 +238,12 @@ pub trait Policy {
     /// How much faster the text came than by plain decoding.
     fn speedup(&self) -> Speedup;
 
-    /// The controller, if it is one. Several texts of a round are decided for by their controllers together.
+    /// The controller, if this is one. For several texts in a round their controllers decide together.
     fn controller(&self) -> Option<&Controller> {
         None
     }
 
-    /// The same, to tell it of such rounds.
+    /// The same, to report such rounds to it.
     fn controller_mut(&mut self) -> Option<&mut Controller> {
         None
     }
@@ -255,7 +254,7 @@ pub trait Policy {
 pub struct Fixed {
     /// Most tokens of a draft; 0 is plain decoding.
     pub max: usize,
-    /// A source that cannot draft as many is passed over, and doubt does not end a draft before.
+    /// A source that cannot draft this many is not used, and a low confidence does not end a draft before.
     pub min: usize,
     /// A draft ends with the first token that the draft itself gave less than this.
     pub p_min: f32,

@@ -1,4 +1,4 @@
-//! What speculation did in a run, and whether it paid.
+//! Reports what speculation did in a run, and what it gained.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub struct Report {
     pub drafting: Tally,
     /// Steps without a draft, after the first token.
     pub plain_steps: usize,
-    /// Of these, those that could not be drafted, and why; the others were the policy's choice.
+    /// Of these, those where nothing could be drafted, by reason. The others were the policy's choice.
     pub undrafted: Undrafted,
     /// By source, its rounds.
     pub sources: Vec<(SourceInfo, Tally)>,
@@ -38,15 +38,15 @@ pub struct Report {
     pub draft_seconds: f64,
     /// Seconds of the full model's passes, plain steps among them.
     pub verify_seconds: f64,
-    /// Seconds of all else.
+    /// Seconds of everything else.
     pub other_seconds: f64,
-    /// The same by where the weights were, if the model is in more than one place.
+    /// Drafting by where the weights were, if the model is divided.
     pub draft_spent: Spent,
     /// The same of verifications.
     pub verify_spent: Spent,
-    /// Spent on trying sources on text that was there.
+    /// Seconds of trying sources on text that was there.
     pub trial_seconds: f64,
-    /// What the policy reckoned with at the end, if it did: T(n)/T(1) and the draft steps, by source.
+    /// The costs that the policy assumed at the end, if it did: T(n)/T(1) and the draft steps, by source.
     pub believed: Option<Costs>,
     /// Against plain decoding.
     pub speedup: Speedup,
@@ -59,9 +59,9 @@ pub struct Report {
 pub struct Undrafted {
     /// Weights were still being rearranged: see [`ContextConfig::pack_later`](crate::ContextConfig::pack_later).
     pub packing: usize,
-    /// There was no room for a draft: in the context, or since one more token was all that was asked for.
+    /// There was no room for a draft: the context was full, or only one more token was asked for.
     pub no_room: usize,
-    /// No source had anything, as where a lookup finds nothing.
+    /// No source had anything to draft, as where a lookup finds nothing.
     pub nothing: usize,
 }
 
@@ -93,7 +93,7 @@ pub struct Tally {
     pub draft_steps: usize,
     /// Drafted tokens that were accepted.
     pub accepted: usize,
-    /// Other tokens that were verified in the place of a draft's first, and those of them that were accepted.
+    /// Other candidates for a draft's first token that were verified, and those of them that were accepted.
     pub others: (usize, usize),
     /// Seconds of drafting.
     pub draft_seconds: f64,
@@ -144,12 +144,12 @@ impl Report {
         }
     }
 
-    /// Of a run by plain decoding.
+    /// The report of a run by plain decoding.
     pub fn off(reason: &str) -> Self {
         Report { off_reason: Some(reason.into()), ..Self::default() }
     }
 
-    /// `next` is the token that followed what was accepted.
+    /// Adds a round. `next` is the token that followed the accepted ones.
     pub fn record(&mut self, round: &Round, next: u32, made: &Made) {
         self.draft_seconds += round.draft_seconds;
         self.verify_seconds += round.verify_seconds;
@@ -178,7 +178,7 @@ impl Report {
         }
     }
 
-    /// A draft chooses from such a share of the vocabulary.
+    /// Adds a draft that chose from this share of the vocabulary.
     pub fn saw_vocabulary(&mut self, share: f64) {
         self.vocabulary.0 += 1;
         self.vocabulary.1 += share;
@@ -206,7 +206,7 @@ impl Report {
         ratio(seconds, count as f64)
     }
 
-    /// T(n)/T(1): what the policy reckoned with, or else what was measured, where there were plain steps.
+    /// T(n)/T(1): as the policy assumed it, or else as measured, where there were plain steps.
     pub fn rows(&self, n: usize) -> Option<f64> {
         match &self.believed {
             Some(costs) => Some(costs.rows(n)),

@@ -5,11 +5,11 @@
 //! likeliest tokens is planned, where D is a draft step of those texts that still draft. A text's tokens can only be taken from
 //! the first on, and their chances only fall, so the n likeliest are always possible.
 //!
-//! *Never slower*: each text's account gets the tokens that a round with drafts gave it, and pays what the round took in plain
-//! rounds. A round that would cost any of them more than it has does not take place.
+//! *Never slower*: the account of each text gets the tokens that a round with drafts gave it, and pays the round's time in plain
+//! rounds. A round that could cost any text more than is in its account does not take place.
 //!
-//! What a text by itself has beyond that: it tries what is little known, for nobody else waits for the outcome; and it plans how
-//! far a draft may go rather than how far it goes, as it can stop between any two steps.
+//! A text by itself does two things more: it tries sources that are little known, because no other text waits for that; and it
+//! plans only how far a draft may go, because it can stop after any step.
 
 use super::{Controller, Standing};
 use crate::speculation::{
@@ -17,7 +17,7 @@ use crate::speculation::{
     policy::{Drafted, Offer, RoundChoice},
 };
 
-/// For several texts a rate must be so much better than that of plain rounds: the costs of such rounds are known no better.
+/// For several texts a rate must be this much better than that of plain rounds: the costs of such rounds are not known better.
 const MARGIN: f64 = 1.05;
 /// The most rows of one pass with drafts.
 const MOST_ROWS: usize = 64;
@@ -26,26 +26,26 @@ const MOST_ROWS: usize = 64;
 pub struct Member<'m> {
     /// What the text knows of its sources, and what drafting may cost it.
     pub controller: &'m mut Controller,
-    /// What could be drafted for it.
+    /// The sources that could draft for it.
     pub offers: &'m [Offer],
-    /// It goes on from a last token; else a part of its prompt is evaluated in this round.
+    /// Whether it gets tokens in this round; otherwise a part of its prompt is evaluated.
     pub is_going: bool,
 }
 
-/// What else there is in a round.
+/// The conditions of a round.
 #[derive(Clone, Copy)]
 pub struct RoundTerms<'t> {
-    /// It is one text, whose draft may end between any two steps.
+    /// There is one text, whose draft may end after any step.
     pub by_itself: bool,
     /// Rows of prompts in the full model's pass.
     pub prompt_rows: usize,
     /// Cells that drafted tokens may take, all together.
     pub cells: usize,
-    /// What passes of several texts cost.
+    /// The costs of passes with several texts.
     pub together: &'t Together,
 }
 
-/// What each text is to draft.
+/// Decides what each text drafts.
 pub fn decide(members: &mut [Member], terms: &RoundTerms) -> Vec<RoundChoice> {
     let plain = vec![RoundChoice::Plain; members.len()];
     if Group::plain_is_due(members, terms) {
@@ -65,7 +65,7 @@ pub fn decide(members: &mut [Member], terms: &RoundTerms) -> Vec<RoundChoice> {
     vec![members[0].controller.follow(&way, &planned, hope, asked_again)]
 }
 
-/// How many tokens of each text's draft are worth a row, now that drafting them is paid. `drafts` has those of each member.
+/// How many tokens of each text's draft are worth verifying, now that they are drafted. `drafts` has those of each member.
 pub fn worth_verifying(
     members: &mut [Member],
     drafts: &[Option<(Offer, &[Drafted])>],
@@ -86,25 +86,25 @@ pub fn worth_verifying(
     }
 }
 
-/// From which offer each text drafts.
+/// The offer that each text drafts from.
 type Way = Vec<Option<Offer>>;
 
-/// Tokens to draft, by the texts that they are of.
+/// A plan of which texts draft how many tokens.
 #[derive(Default)]
 pub(super) struct Planned {
     pub texts: usize,
     /// The text of each token, likeliest first.
     pub order: Vec<usize>,
-    /// So many of them have the best rate.
+    /// How many of them give the best rate.
     pub tokens: usize,
     /// Tokens of the round over its cost.
     pub rate: f64,
 }
 
 impl Planned {
-    /// Takes tokens as they are likely, at most so many, and finds how many of them have the best rate: at least one.
-    /// `chance` of a text's token by its index in the draft, once those before it are accepted; `cost` of the round with the
-    /// token of a text by its index and so many tokens in all, `None` where that is too much.
+    /// Takes tokens in order of their chances, at most so many, and finds how many of them give the best rate: at least one.
+    /// `chance(text, index)` is that of a text's token by its index in the draft, if those before it are accepted. `cost(text, index,
+    /// n)` is that of the round with this token as the last of `n`, `None` where that is too much.
     pub(super) fn likeliest(
         texts: usize,
         plain_tokens: f64,
@@ -114,7 +114,7 @@ impl Planned {
     ) -> Self {
         let mut planned = Planned { texts, ..Planned::default() };
         let mut expected = plain_tokens;
-        // Of each text the chance of its next token, and its index.
+        // For each text the chance of its next token, and the token's index.
         let mut next: Vec<(Option<f64>, usize)> = (0..texts).map(|text| (chance(text, 0), 0)).collect();
         for n in 1..=most {
             let likely = next.iter().enumerate().filter_map(|(text, next)| Some((text, next.0?)));
@@ -127,7 +127,7 @@ impl Planned {
             if expected / cost > planned.rate {
                 (planned.tokens, planned.rate) = (n, expected / cost);
             }
-            // Even if all that follow were as likely.
+            // It cannot become better even if all that follow were as likely.
             if (expected + survival * (most - n) as f64) / cost < planned.rate {
                 break;
             }
@@ -136,7 +136,7 @@ impl Planned {
         planned
     }
 
-    /// How many tokens are of each text.
+    /// The number of tokens of each text.
     fn lengths(&self) -> Vec<usize> {
         let mut lengths = vec![0; self.texts];
         self.order[..self.tokens].iter().for_each(|&text| lengths[text] += 1);
@@ -156,7 +156,7 @@ impl Planned {
 struct Group<'g, 'm> {
     members: &'g [Member<'m>],
     by_itself: bool,
-    /// By the text that knows the sources of all.
+    /// Those of the text that knows the sources of all.
     costs: &'g Costs,
     together: &'g Together,
     /// Rows of a plain round.
@@ -178,7 +178,7 @@ impl<'g, 'm> Group<'g, 'm> {
         members.iter().filter(|member| member.is_going).count() + terms.prompt_rows
     }
 
-    /// Whether a round without drafts has to show what it takes.
+    /// Whether a round without drafts is due, to measure its time.
     fn plain_is_due(members: &mut [Member], terms: &RoundTerms) -> bool {
         let base = Self::base(members, terms);
         match members {
@@ -197,12 +197,12 @@ impl<'g, 'm> Group<'g, 'm> {
         self.together.rows(self.costs, n)
     }
 
-    /// Plain rounds that drafting may cost each of the texts.
+    /// How many plain rounds drafting may cost each of the texts.
     fn may_lose(&self) -> f64 {
         self.members.iter().map(|member| member.controller.account).fold(f64::INFINITY, f64::min)
     }
 
-    /// Standard deviations by which what is believed may be too low, where a source is to be tried.
+    /// By how many standard deviations to raise estimated chances, so that sources are tried.
     fn optimism(&self, way: &Way) -> f64 {
         match (self.members, &way[..]) {
             ([one], [Some(offer)]) if self.by_itself => {
@@ -212,9 +212,9 @@ impl<'g, 'm> Group<'g, 'm> {
         }
     }
 
-    /// The way that may well be the best, of offers that are eligible.
+    /// The way with the best optimistic rate, of offers that are eligible.
     fn best(&self, eligible: impl Fn(&Controller, &Offer) -> bool) -> Option<Way> {
-        // A text by itself saves for what it cannot pay for: cheaper drafts that promise less would eat up what comes in.
+        // A text by itself saves for drafts that it cannot pay yet: cheaper drafts with a lower rate would use up its income.
         let (deviations, may_lose) =
             if self.by_itself { (1.0, f64::INFINITY) } else { (0.0, self.may_lose()) };
         let hope = |way: Way| (self.plan(&way, deviations, may_lose).rate, way);
@@ -222,7 +222,7 @@ impl<'g, 'm> Group<'g, 'm> {
         ways.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, way)| way)
     }
 
-    /// For a text by itself each of its offers; for several, draft steps of one source in common, if any, and lookups.
+    /// For a text by itself each of its offers. For several texts, at most one source with draft steps in common, and lookups.
     fn ways(&self, eligible: impl Fn(&Controller, &Offer) -> bool) -> Vec<Way> {
         if let ([one], true) = (self.members, self.by_itself) {
             let eligible = one.offers.iter().filter(|offer| eligible(one.controller, offer));
@@ -248,7 +248,7 @@ impl<'g, 'm> Group<'g, 'm> {
         sources.into_iter().map(Some).chain([None]).map(way).collect()
     }
 
-    /// The drafts with the best rate in plain rounds, where none of the texts may lose more than so many of these.
+    /// The drafts with the best rate in plain rounds, if no text may lose more than `may_lose` plain rounds.
     fn plan(&self, way: &Way, deviations: f64, may_lose: f64) -> Planned {
         if let ([one], [Some(offer)], true) = (self.members, &way[..], self.by_itself) {
             let most = one.controller.affordable(offer, may_lose);
@@ -258,7 +258,7 @@ impl<'g, 'm> Group<'g, 'm> {
             let (offer, controller) = (way[text]?, &self.members[text].controller);
             (index < controller.most(&offer)).then(|| controller.hopeful_chance(&offer, index, deviations))
         };
-        // Texts that take the n-th step of the source that has steps, and what all steps take.
+        // The number of texts that take the n-th step of the source with steps, and the cost of all steps.
         let (mut texts_of_step, mut drafting): (Vec<usize>, f64) = (Vec::new(), 0.0);
         let cost = |text: usize, index: usize, n: usize| {
             if let Some(offer) = way[text].filter(|offer| !self.costs.looks_up(offer.source)) {
@@ -281,25 +281,25 @@ impl<'g, 'm> Group<'g, 'm> {
 }
 
 impl Controller {
-    /// Whether a text by itself is to see what a plain step takes.
+    /// Whether a text by itself has to measure a plain step.
     fn plain_is_due(&mut self) -> bool {
         self.pending = None;
         let due = self.standing == Standing::On && self.plain.due(self.rate);
         due || !self.costs.anchored()
     }
 
-    /// Whether a source that lost is to be asked again.
+    /// Whether it is time to try a source again that lost.
     fn probe_is_due(&self, offer: &Offer) -> bool {
         self.tokens >= self.arms[offer.source].probe_after
     }
 
-    /// The choice for a text by itself: drafts where there is hope, and else asks a source again that lost, if it is time.
+    /// The choice for a text by itself: to draft if that may be faster, or else to try a source again that lost, if it is time.
     fn follow(&mut self, way: &Way, planned: &Planned, hope: f64, asked_again: Option<Way>) -> RoundChoice {
         self.rate = planned.rate.max(1.0);
         self.standing = if hope > 1.0 { Standing::On } else { Standing::Loses };
         match (self.standing, &way[..], asked_again.as_deref()) {
             (Standing::On, [Some(best)], _) => {
-                // What was looked up costs nothing before it is checked, so its length is decided here.
+                // A lookup costs nothing before it is checked, so its length is decided here.
                 let most =
                     if best.ready.is_some() { planned.tokens } else { self.affordable(best, self.account) };
                 self.draft(best, most, planned, false)

@@ -2,11 +2,11 @@
 //!
 //! Everything is counted in plain steps, T(1). A round that drafts `k` tokens with step cost `c` takes
 //! `C(k) = k·c + V(k)` and gives `E(k) = 1 + a₁ + a₁a₂ + …` tokens, `aᵢ` the chance that the i-th is accepted. `V(k)` is
-//! `T(k+1)`, or less where verification goes on from what the draft's own layers made. Where a guide guesses for the draft's steps,
-//! these are fewer than `k`: one, and one more for each token that no guess has foretold.
+//! `T(k+1)`, or less where verification goes on from the rows of the draft's own layers. Where a guide guesses for the draft's steps,
+//! these are fewer than `k`: one, and one more for each token that was not guessed.
 //!
-//! *Which source*: the one with the highest rate `max E(k)/C(k)`, if that is above 1, the rate of plain steps. A
-//! source that is little known counts with what its chances may well be, so it is tried (UCB1's optimism).
+//! *Which source*: the one with the highest rate `max E(k)/C(k)`, if that is above 1, the rate of plain steps. The chances of a
+//! source that is little known are raised by its uncertainty, so that it is tried (UCB1's optimism).
 //!
 //! *How far*: renewal theory says that the long-run rate is best when each round maximizes `E − λ·C`, with λ the
 //! best rate there is. After `n` tokens, which are all accepted with chance `s`, going on for `m` more adds
@@ -19,9 +19,9 @@
 //! no more than 1.02 of their time. What a round gains goes to the account too, up to [`SAVINGS`]. An engine's texts begin with
 //! what is left of it, so many short texts together lose no more than a long one.
 //!
-//! A source that lost is asked again after 16 tokens, then 32, 64, …; one right answer makes the next probe
-//! follow at once. While speculation is on, two plain steps are put in now and then, at a price of half a percent
-//! and a quarter of a plain step, because only that shows what a plain step costs by now.
+//! A source that lost is tried again after 16 tokens, then 32, 64, …; if one is right, the next probe follows at once. While
+//! speculation is on, two plain steps are inserted now and then, at a price of half a percent and a quarter of a plain step,
+//! because only that shows what a plain step costs now.
 //!
 //! There is no clock and no chance in here: the same rounds and the same costs give the same choices. With
 //! [`Costs::frozen`] the choices depend on the tokens alone, so that a seed repeats a sampled run to the token;
@@ -46,17 +46,18 @@ use super::{
 pub const START: f64 = 3.0;
 /// Plain steps that may be lost per token.
 pub const INCOME: f64 = 0.01;
-/// The most that gains are good for later.
+/// The most plain steps that an account may save from gains.
 pub const SAVINGS: f64 = 8.0;
 
 /// Plain steps that trying a source on the text that is there may cost.
 const TRIAL_PRICE: f64 = 2.0;
-/// A draft step that takes so many times the way to the device and back is long: seeing its token before the next is
-/// worth that way.
+/// A draft step that takes this many times a round trip to the device is long: looking at its token before the next step is worth a
+/// round trip.
 const LONG_STEP: f64 = 20.0;
-/// Seconds of that way where nobody measured it.
+/// Seconds of a round trip where it was not measured.
 const USUAL_WAY: f64 = 50e-6;
-/// A time so many times the expected one is somebody else's; it counts as that, for plain steps and rounds alike.
+/// A time longer than this many times the expected one was caused by other programs. It counts as this many times, for plain steps
+/// and rounds alike.
 pub const SPIKE: f64 = 2.0;
 
 /// The round that was chosen and is not yet recorded.
@@ -64,9 +65,9 @@ pub const SPIKE: f64 = 2.0;
 struct Pending {
     offer: Offer,
     most: usize,
-    /// The length with the best rate by what was known before.
+    /// The length with the best expected rate.
     length: usize,
-    /// By the plan, tokens per plain step.
+    /// The expected tokens per plain step.
     rate: f64,
     probe: bool,
 }
@@ -78,7 +79,7 @@ struct Tally {
     expected_cost: f64,
 }
 
-/// Why the last round was what it was.
+/// Why the last round did what it did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     /// Nothing was ever offered.
@@ -88,7 +89,7 @@ enum Standing {
     Loses,
 }
 
-/// Decides by what passes cost and how often drafts are accepted, both learnt on the way.
+/// Decides by the costs of passes and the acceptance of drafts, which it learns meanwhile.
 #[derive(Clone, Debug)]
 pub struct Controller {
     costs: Costs,
@@ -105,7 +106,7 @@ pub struct Controller {
     pending: Option<Pending>,
     standing: Standing,
     tally: Tally,
-    /// Seconds to the device and back.
+    /// Seconds of a round trip to the device.
     way: f64,
     /// Seconds of the prompt for each of its tokens.
     prompt_row: Option<f64>,
@@ -131,14 +132,14 @@ impl Controller {
         }
     }
 
-    /// For a new text that these sources draft: with what is known of them, of costs, and of what drafting has cost other
+    /// A controller for a new text with these sources. It knows what was learnt of them and of costs, and what drafting has cost other
     /// texts.
     pub fn for_text(&self, sources: &[SourceInfo]) -> Self {
         let cost = |source: &SourceInfo| {
             let known = self.arms.iter().position(|arm| arm.info == *source)?;
             Some(self.costs.draft(known))
         };
-        // Those of a text that is not drafted are among them.
+        // A text has all of these sources, or the first of them; one without drafts has none.
         let known = sources.len() <= self.arms.len() && self.sources().zip(sources).all(|(a, b)| a == b);
         let costs = if known {
             self.costs.clone()
@@ -156,7 +157,7 @@ impl Controller {
         (self.account, self.began_with) = (account, account);
     }
 
-    /// A text has ended: takes over what its controller knows. What it lost, other texts do not lose as well.
+    /// Takes over what the controller of a text that has ended knows. What it lost is not available to other texts.
     pub fn learn_of(&mut self, text: &Controller) {
         self.memory.extend(text.memory());
         for arm in &mut self.arms {
@@ -170,12 +171,12 @@ impl Controller {
         self.account = (self.account + text.account - text.began_with).clamp(0.0, SAVINGS);
     }
 
-    /// On a device to which and back a way takes so many seconds, if that is known.
+    /// For a device whose round trip takes so many seconds, if that is known.
     pub fn with_round_trip(self, seconds: Option<f64>) -> Self {
         Controller { way: seconds.unwrap_or(self.way), ..self }
     }
 
-    /// What it reckons passes to cost.
+    /// The costs of passes as it estimates them.
     pub fn costs(&self) -> &Costs {
         &self.costs
     }
@@ -202,26 +203,26 @@ impl Controller {
         RoundChoice::Draft { source: offer.source, most }
     }
 
-    /// A masked pass over so many rows, if rows cost the draft what they cost the full model: what is believed of so many, or
-    /// what the prompt has shown, if that is more.
+    /// The cost of a masked pass over so many rows, if rows cost the draft as much as the full model: as estimated, or as the prompt
+    /// has shown if that is more.
     fn trial_price(&self, source: usize, places: usize) -> f64 {
         let by_prompt = self.prompt_row.and_then(|seconds| self.costs.in_steps(seconds));
         let rows = self.costs.rows(places).max(places as f64 * by_prompt.unwrap_or(0.0));
         self.costs.draft(source) * rows
     }
 
-    /// The source has steps, and neither an earlier run nor a trial has told of it.
+    /// Whether the source has steps, and neither an earlier run nor a trial has shown its acceptance.
     fn trial_is_due(&self, source: usize) -> bool {
         let arm = &self.arms[source];
         !arm.tried && !self.costs.looks_up(source) && !self.memory.contains_key(&memory_key(&arm.info))
     }
 
-    /// A round is over in which other texts took part: what was accepted tells something, its times nothing.
+    /// Learns from a round with other texts: only what was accepted, because its times are shared.
     pub fn record_acceptance(&mut self, offer: &Offer, round: &Round) {
         self.arms[offer.source].learn(round, offer.ready);
     }
 
-    /// The same round took so many plain rounds of these texts, and gave this one so many tokens.
+    /// Books the same round, which took so many plain rounds of these texts and gave this text so many tokens.
     pub fn settle(&mut self, gained: usize, rounds: f64) {
         self.account = (self.account + gained as f64 * (1.0 + INCOME) - rounds).min(SAVINGS);
     }
@@ -280,7 +281,7 @@ impl Policy for Controller {
         })
     }
 
-    /// A guess that is right saves a step, and costs a row of one.
+    /// A right guess saves a step, and each guess costs a row.
     fn checks(&self, source: usize, guide: &Guide, guesses: &[Drafted]) -> bool {
         let each = guesses.iter().enumerate();
         let survival: f64 = each
@@ -290,7 +291,7 @@ impl Policy for Controller {
         survival * self.costs.draft(source) > row
     }
 
-    /// Each adds a row, and its chance of a token. The draft is paid already.
+    /// Each adds a row, and a token with its chance. The draft itself is made already.
     fn others(&self, source: usize, drafted: usize, others: &[Drafted]) -> usize {
         let arm = &self.arms[source];
         let most = others.len().min(MOST_ROWS.saturating_sub(drafted + 1));
@@ -307,7 +308,7 @@ impl Policy for Controller {
         best.0
     }
 
-    /// While drafts lose, only where the source is about to be asked again.
+    /// While drafts lose, only if it is time to try the source again.
     fn may_draft(&self, source: usize) -> bool {
         self.standing != Standing::Loses || self.tokens + 1 >= self.arms[source].probe_after
     }
@@ -327,7 +328,7 @@ impl Policy for Controller {
         let gained = round.gained() as f64;
         self.tokens += round.gained();
         self.costs.drift();
-        // Looking for something to draft is no part of a plain step, though it comes before each.
+        // Looking for something to draft is not part of a plain step, though it comes before each.
         let pass = round.verify_seconds + round.other_seconds;
         let pending = self.pending.take();
         let (expected, cost) = match (round.source, pending) {
@@ -377,7 +378,7 @@ impl Policy for Controller {
         }
     }
 
-    /// Only the source that may well be the best: what is spent on others is not there for it.
+    /// Only for the source with the best optimistic rate: trials of others would use up its account.
     fn wants_trial(&self, source: usize, places: usize) -> bool {
         let steps = (0..self.arms.len()).filter(|&source| !self.costs.looks_up(source));
         let offers: Vec<Offer> =

@@ -1,4 +1,4 @@
-//! What a draft from a source is expected to bring and to cost.
+//! The expected gain and cost of a draft from a source.
 
 use super::{Controller, group::Planned};
 use crate::speculation::{
@@ -15,7 +15,7 @@ impl Controller {
         planned
     }
 
-    /// The chance of a token, if the truth is better than what is believed by so many standard deviations.
+    /// The chance of a token, if it is better than estimated by so many standard deviations.
     pub(super) fn hopeful_chance(&self, offer: &Offer, index: usize, deviations: f64) -> f64 {
         let arm = &self.arms[offer.source];
         arm.known.before.hopeful_chance(arm.before(offer.ready, index), deviations)
@@ -28,7 +28,7 @@ impl Controller {
         expected_tokens(chances) - 1.0
     }
 
-    /// Draft steps that so many tokens take: the first, and one for each that no guess has foretold.
+    /// The draft steps of so many tokens: the first, and one for each token that was not guessed.
     pub(super) fn steps(&self, offer: &Offer, tokens: usize) -> f64 {
         let Some(guide) = &offer.guide else { return tokens as f64 };
         let missed = 1.0 - self.chance_at(guide.source, guide.ready, 0);
@@ -36,18 +36,18 @@ impl Controller {
         tokens.min(1) as f64 + further * (missed * self.arms[offer.source].steps()).min(1.0)
     }
 
-    /// A round of so many drafted tokens.
+    /// The cost of a round with so many drafted tokens.
     pub(super) fn price(&self, offer: &Offer, tokens: usize) -> f64 {
         self.costs.round(offer.source, self.steps(offer, tokens), tokens)
     }
 
-    /// The chance of a token of which only its place is known.
+    /// The chance of a token of which only the position is known.
     pub(super) fn chance_at(&self, source: usize, ready: Option<Ready>, place: usize) -> f64 {
         let arm = &self.arms[source];
         arm.known.before.chance(arm.before(ready, place))
     }
 
-    /// That of one that was drafted.
+    /// The chance of a token that was drafted.
     pub(super) fn chance_of_drafted(
         &self,
         source: usize,
@@ -67,13 +67,13 @@ impl Controller {
         offer.ready.map_or(offer.most, |ready| offer.most.min(ready.tokens)).min(MOST_ROWS - 1)
     }
 
-    /// The longest of these that loses no more than so many plain steps if none of it is accepted.
+    /// The longest draft that loses no more than so many plain steps if none of it is accepted.
     pub(super) fn affordable(&self, offer: &Offer, may_lose: f64) -> usize {
         let loss = |k: usize| self.price(offer, k) - 1.0;
         (1..=self.most(offer)).take_while(|&k| loss(k) <= may_lose).count()
     }
 
-    /// The offer that may well be the best, for a text by itself.
+    /// The offer with the best optimistic rate, for a text by itself.
     pub(super) fn most_hopeful<'a>(&self, offers: &'a [Offer]) -> Option<&'a Offer> {
         let hope = |offer: &Offer| self.plan(offer, self.most(offer), 1.0).rate;
         offers
@@ -83,7 +83,7 @@ impl Controller {
             .map(|(offer, _)| offer)
     }
 
-    /// Tokens that the drafted ones were worth before they were checked.
+    /// The number of accepted tokens that was expected before they were checked.
     pub(super) fn expected(&self, source: usize, round: &Round, ready: Option<Ready>) -> f64 {
         let arm = &self.arms[source];
         let others = round.others.iter().enumerate();

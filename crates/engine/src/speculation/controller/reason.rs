@@ -4,12 +4,12 @@ use super::Controller;
 use crate::speculation::{arm::Arm, costs::MOST_ROWS, policy::Offer};
 
 impl Controller {
-    /// By the source that loses least.
+    /// The reason for the source that loses least.
     pub(super) fn why_it_loses(&self) -> Option<String> {
-        // What an accepted token must bring: its step and its row.
+        // The cost that an accepted token has to gain back: its step and its row.
         let even = |source: usize| self.costs.draft(source) + self.costs.rows(2) - 1.0;
-        // What was tried has lost by evidence; a source that was not is named only where none was. One that was right often enough
-        // did not lose: it had nothing to draft in the end.
+        // A source that was not tried is named only where none was. A source that was right often enough did not lose: it had nothing to
+        // draft in the end.
         let any_tried = self.arms.iter().any(|arm| arm.trials > 0);
         let lost = |&(source, arm): &(usize, &Arm)| match arm.trials {
             0 => !any_tried,
