@@ -64,7 +64,7 @@ impl Job {
                 sampler.logit_bias.sort_by_key(|(token, _)| *token);
             }
             other => match Number::of_name(other) {
-                Some(number) => *(number.place)(sampler) = value.extract()?,
+                Some(number) => *(number.field)(sampler) = value.extract()?,
                 None => return Err(PyTypeError::new_err(format!("there is no setting {other:?}"))),
             },
         }

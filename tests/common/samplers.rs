@@ -34,7 +34,7 @@ pub fn config(case: &Value, tokenizer: &Tokenizer) -> SamplerConfig {
             "logit_bias" => config.logit_bias = value.as_array().unwrap().iter().map(bias).collect(),
             other => {
                 let number = Number::of_name(other).unwrap_or_else(|| panic!("no setting {other}"));
-                *(number.place)(&mut config) = value.as_f64().unwrap() as f32;
+                *(number.field)(&mut config) = value.as_f64().unwrap() as f32;
             }
         }
     }
