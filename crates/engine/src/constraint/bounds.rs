@@ -1,4 +1,4 @@
-//! What is too much for llguidance, which goes from rule to rule and from part to part by recursion.
+//! Limits for grammars: llguidance goes from rule to rule and from part to part by recursion.
 
 use serde_json::Value;
 
@@ -9,20 +9,20 @@ const STACK: usize = 256 << 20;
 pub(super) const MOST_RULES: usize = 2000;
 pub(super) const MOST_PARTS: usize = 10_000;
 
-/// How much there is in a grammar that its recursion may go through.
+/// The size of a grammar, as far as recursion depends on it.
 pub(super) struct Size {
     parts: usize,
     has_schemas: bool,
 }
 
 impl Size {
-    /// Of a schema: what its objects and lists of required names have in them.
+    /// The size of a schema: the entries of its objects and of its lists of required names.
     pub fn of_schema(schema: &Value) -> Result<Self, String> {
         Size { parts: entries(schema), has_schemas: true }.checked("entries in its objects and in `required`")
     }
 
-    /// Of a text in Lark, which is not read for it: each rule and each bracket may be a step of the recursion, and each
-    /// entry of a schema in it.
+    /// The size of a text in Lark, which is not parsed for that: each rule, each bracket and each entry of a schema in it may be a
+    /// step of the recursion.
     pub fn of_lark(text: &str) -> Result<Self, String> {
         let is_rule = |line: &&str| {
             let begins = line.trim_start().starts_with(|c: char| c.is_alphabetic() || "_?!".contains(c));
@@ -32,7 +32,7 @@ impl Size {
         if rules > MOST_RULES {
             return Err(format!("{rules} rules, {MOST_RULES} are the most: put some of them together"));
         }
-        // Characters by their number have a bracket, and nothing lies in it.
+        // Characters by their number have a bracket without a part in it.
         let marks = text.matches(['(', '[', '{', ':', ',']).count() - text.matches("\\x{").count();
         let size = Size { parts: marks, has_schemas: text.contains("%json") };
         size.checked("brackets, colons and commas")
@@ -47,8 +47,8 @@ impl Size {
         }
     }
 
-    /// How many ways to read a text may be open at a place. The time for a token grows with their third power where the
-    /// grammar has many readings of the same text, but a property that may be there takes four of them and hardly any time.
+    /// How many readings of a text may be open at a position. The time for a token grows with their third power where a grammar has
+    /// many readings of the same text, but an optional property takes four of them and almost no time.
     pub fn most_readings(&self) -> usize {
         match self.has_schemas {
             true => (500 + 4 * self.parts).min(2000),
@@ -69,7 +69,7 @@ fn entries(value: &Value) -> usize {
     }
 }
 
-/// Does what recurs deeply where there is room for it.
+/// Runs work with deep recursion on a large stack.
 pub(super) fn with_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("grammar".into()).stack_size(STACK);

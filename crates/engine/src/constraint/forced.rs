@@ -1,4 +1,4 @@
-//! Drafts what a grammar leaves no choice about.
+//! Drafts tokens that are the only ones that a grammar allows.
 
 use super::{Constraint, Vocabulary};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 use toktrie::TokEnv;
 
-/// The tokens of the bytes that have to follow. A model may still cut them in another way, so they are a draft.
+/// Drafts the tokens of the bytes that have to follow. A model may divide these bytes into other tokens, so they are only a draft.
 pub struct ForcedTokens {
     constraint: Constraint,
     env: TokEnv,
@@ -18,8 +18,7 @@ pub struct ForcedTokens {
     found: Vec<u32>,
 }
 
-/// What had to follow a text when it was asked for. That may be a million bytes, so it is asked for again only where
-/// they are used up.
+/// The bytes that had to follow a text. They may be a million, so they are computed again only when they are used up.
 #[derive(Default)]
 struct Foreseen {
     text: Vec<u32>,
@@ -27,7 +26,7 @@ struct Foreseen {
 }
 
 impl Foreseen {
-    /// What is left of it behind a text that went on as it had to.
+    /// The bytes that are left after a text that continued with the first of them.
     fn behind(&self, text: &[u32], env: &TokEnv) -> Option<&[u8]> {
         let since = text.strip_prefix(self.text.as_slice())?;
         let rest = self.bytes.strip_prefix(env.tok_trie().decode_raw(since).as_slice())?;
@@ -36,7 +35,7 @@ impl Foreseen {
 }
 
 impl ForcedTokens {
-    /// For texts that keep to the constraint behind so many tokens of a prompt.
+    /// For texts with this constraint after so many tokens of a prompt.
     pub fn new(vocabulary: &Vocabulary, constraint: &Constraint, prompt: usize) -> Self {
         let env = vocabulary.factory.tok_env().clone();
         let (constraint, foreseen, found) = (constraint.fresh(), Foreseen::default(), Vec::new());
@@ -45,7 +44,7 @@ impl ForcedTokens {
 }
 
 impl Constraint {
-    /// What an engine's text keeps to and is drafted by, behind so many tokens of a prompt.
+    /// The rule for a text of an engine, with its drafts, after so many tokens of a prompt.
     pub fn bound(&self, vocabulary: &Vocabulary, prompt: usize) -> TextRule {
         let forced = ForcedTokens::new(vocabulary, self, prompt);
         TextRule { rule: Some(Box::new(self.fresh())), forced: Some(Box::new(forced)) }

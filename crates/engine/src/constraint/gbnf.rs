@@ -1,15 +1,15 @@
 //! llama.cpp's GBNF, translated to llguidance's Lark.
 //!
-//! GBNF has no lexer: any rule may begin in the middle of what another could take for a word. Lark's terminals are taken
-//! as long as they go. So a grammar whose rules never come back to themselves becomes a single terminal, and in any
-//! other one each character is a terminal by itself.
+//! GBNF has no lexer: a rule may begin in the middle of what another rule could match as a word. Lark's terminals match as much as
+//! they can. So a grammar without recursive rules becomes a single terminal, and in any other grammar each character is a
+//! terminal by itself.
 
 use std::collections::HashMap;
 
 const DEEPEST: usize = 100;
 /// As in llama.cpp.
 const MOST_REPETITIONS: u32 = 2000;
-/// Repetitions of repetitions, as in `a**`, are as deep as parentheses, and written faster.
+/// The most repetitions of repetitions, as in `a**`, which nest like parentheses.
 const MOST_STACKED: usize = 4;
 
 /// An error says in which line.
@@ -154,7 +154,7 @@ impl Writer {
 
 struct Rule {
     name: String,
-    /// Behind where it was first named.
+    /// The index after its first mention.
     at: usize,
     body: Option<Node>,
 }
@@ -166,7 +166,7 @@ struct Parser {
     names: HashMap<String, usize>,
 }
 
-/// The line of a place, counted when there is an error: for each name it would take the square of a text's length.
+/// The line of an index. It is counted only when there is an error: for each name it would take quadratic time.
 fn line(chars: &[char], at: usize) -> usize {
     1 + chars[..at.min(chars.len())].iter().filter(|&&c| c == '\n').count()
 }
@@ -226,7 +226,7 @@ impl Parser {
         Ok(())
     }
 
-    /// The rule of the name that comes next.
+    /// Reads a name, and returns its rule.
     fn name(&mut self) -> Result<usize, String> {
         let is_part = |c: &&char| c.is_ascii_alphanumeric() || **c == '-' || **c == '_';
         let name: String = self.chars[self.at..].iter().take_while(is_part).collect();
@@ -320,7 +320,7 @@ impl Parser {
         if most.is_some_and(|most| most < least) {
             return Err(format!("at least {least} and fewer at most is impossible"));
         }
-        // Lark has no repetition that is never there.
+        // Lark has no repetition of zero times.
         if most == Some(0) {
             return Ok(Node::All(Vec::new()));
         }
@@ -365,7 +365,7 @@ impl Parser {
         }
     }
 
-    /// `<[1000]>` or `<think>`, which llguidance writes in the same way.
+    /// Reads `<[1000]>` or `<think>`, which llguidance writes in the same way.
     fn token(&mut self) -> Result<Node, String> {
         let rest = &self.chars[self.at..];
         let end = rest.iter().take(200).position(|&c| c == '>' || c == '\n');

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// What may lie between two parts, as in llama.cpp: a model that may write blanks without end will.
+/// The blanks that may be between two parts, as in llama.cpp. They are limited because some models would write them without end.
 const BLANKS: &str = r"( |\n{1,2}[ \t]{0,20})?";
 
 /// Any value.
@@ -10,7 +10,7 @@ pub(super) fn any() -> Value {
     with_settings(json!({}))
 }
 
-/// Reads a schema. What is wrong in it llguidance finds.
+/// Reads a schema. llguidance checks its contents.
 pub(super) fn schema(text: &str) -> Result<Value, String> {
     match serde_json::from_str(text) {
         Ok(schema @ (Value::Bool(true) | Value::Object(_))) => Ok(with_settings(schema)),
@@ -19,7 +19,7 @@ pub(super) fn schema(text: &str) -> Result<Value, String> {
     }
 }
 
-/// The schemas that a schema has in it, by where they are.
+/// The schemas within a schema, by their paths.
 pub(super) fn parts(schema: &Value) -> Vec<(String, &Value)> {
     const SINGLE: [&str; 6] =
         ["items", "additionalProperties", "not", "contains", "propertyNames", "additionalItems"];
@@ -53,7 +53,7 @@ pub(super) fn alone(part: &Value, whole: &Value) -> Value {
     alone
 }
 
-/// Of several `oneOf` any may hold, as in llama.cpp. What the schema says itself counts; `true` says nothing.
+/// Adds settings as in llama.cpp, unless the schema has its own: blanks are limited, and any of several `oneOf` may hold.
 pub fn with_settings(schema: Value) -> Value {
     let mut schema = if schema.is_object() { schema } else { json!({}) };
     let settings = &mut schema["x-guidance"];

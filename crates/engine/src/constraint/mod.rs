@@ -1,12 +1,12 @@
-//! Grammars and JSON schemas that a text keeps to.
+//! Grammars and JSON schemas that restrict a text.
 //!
 //! ```text
 //! grammar ─ Vocabulary::compile ─ Constraint ─ Sampler::bind: what may not follow gets -inf, then the sampler's stages
 //!                                     └ ForcedTokens: where only one text may follow, its tokens are a draft
 //! ```
 //!
-//! What may follow depends on the text alone, so a constrained text is the same with drafts and without. Grammars are
-//! read and run by the crate llguidance; GBNF is translated for it (`gbnf.rs`).
+//! Which tokens may follow depends on the text alone, so a constrained text is the same with drafts and without. The crate
+//! llguidance reads and runs grammars; GBNF is translated for it (`gbnf.rs`).
 
 mod bounds;
 mod forced;
@@ -28,14 +28,14 @@ use toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRx
 
 use crate::{Error, Result, Tokenizer, quoted, sampler::Rule, words::count};
 
-/// A grammar's text may not be longer.
+/// The most bytes of a grammar's text.
 pub const LONGEST: usize = 1 << 20;
-/// Characters of what is said about it.
+/// The most characters of a message about it.
 const MOST_MESSAGE: usize = 400;
-/// In what llguidance says where a text has come to the most readings.
+/// Part of llguidance's message where a text can be read in too many ways.
 const TOO_MANY_READINGS: &str = "items; max is";
 
-/// What a text is to keep to.
+/// What restricts a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Grammar {
     /// Any JSON value.
@@ -49,7 +49,7 @@ pub enum Grammar {
 }
 
 impl Grammar {
-    /// In llguidance's notation if the text says that it is, else in llama.cpp's.
+    /// A grammar in llguidance's notation if its text says so, else in llama.cpp's.
     pub fn written(text: String) -> Self {
         if text.trim_start().starts_with("%llguidance") { Grammar::Lark(text) } else { Grammar::Gbnf(text) }
     }
@@ -64,7 +64,7 @@ pub struct Vocabulary {
 struct Tokens {
     /// Tokens that end a text.
     ends: Vec<u32>,
-    /// Tokens with the same bytes as another one, which stands for both.
+    /// Tokens with the same bytes as another token, which the trie has for both.
     twins: Vec<(u32, u32)>,
 }
 
@@ -78,7 +78,7 @@ impl Vocabulary {
                 "the vocabulary has no token that ends a text, and a grammar needs one".into(),
             ));
         };
-        // A token without bytes stays without: it is no node of the trie, so no grammar can choose it.
+        // A token without bytes gets none: it is not in the trie, so no grammar can choose it.
         let bytes = |id: u32| match tokenizer.piece(id) {
             piece if !piece.is_empty() && (tokenizer.is_control(id) || tokenizer.is_eog(id)) => {
                 [&[TokTrie::SPECIAL_TOKEN_MARKER], piece].concat()
@@ -92,7 +92,7 @@ impl Vocabulary {
             let known = trie.token_id(word).filter(|&known| known != id)?;
             Some((id, known))
         };
-        // The trie panics where it is asked for no bytes.
+        // The trie panics if it is asked for a token with no bytes.
         let twins = (0..).zip(&words).filter(|(_, word)| !word.is_empty()).filter_map(twin).collect();
         let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
         let mut factory = ParserFactory::new_simple(&env).map_err(|e| refused("a grammar", e))?;
@@ -117,7 +117,7 @@ impl Vocabulary {
         bounds::with_large_stack(|| self.compiled(grammar, what)).map_err(|e| refused(what, e))?
     }
 
-    /// Recurs as deep as the grammar's parts name each other.
+    /// The recursion is as deep as the grammar's parts refer to each other.
     fn compiled(&self, grammar: &Grammar, what: &'static str) -> Result<Constraint> {
         let refused = |why: String| refused(what, why);
         let lark = |text: String| -> Result<_> {
@@ -144,7 +144,7 @@ impl Vocabulary {
                 Grammar::Json | Grammar::Gbnf(_) | Grammar::Lark(_) => refused(error),
             });
         }
-        // A grammar that allows nothing says so now, and so does one that is too much already where a text begins.
+        // A grammar that allows nothing is refused now, and so is one with too many readings at the beginning of a text.
         let mut first = start.deep_clone();
         let nothing = "no text of this vocabulary keeps to it";
         first.compute_mask_or_eos().map_err(|error| refused(message(&error, nothing)))?;
@@ -168,11 +168,11 @@ impl Vocabulary {
         ))
     }
 
-    /// Where in a schema an error is, as a JSON pointer: the innermost part that has it alone, too.
+    /// Where in a schema an error is, as a JSON pointer to the innermost part that has the error by itself.
     fn pointer_to(&self, schema: &str, error: &str, size: &Size) -> String {
         let Ok(schema) = json::schema(schema) else { return String::new() };
         let (mut at, mut part) = (String::new(), &schema);
-        // A part that is tried costs about a millisecond.
+        // Trying a part takes about a millisecond.
         let mut tries = 0..1000;
         'inwards: loop {
             for (name, inner) in json::parts(part) {
@@ -193,15 +193,15 @@ impl Vocabulary {
     }
 }
 
-/// With as much of a grammar as fits a line, where it is quoted.
+/// An error in one line, which is cut where it quotes much of a grammar.
 fn refused(what: &str, why: impl ToString) -> Error {
     let why = why.to_string();
-    // llguidance catches its own panics, and says what they said.
+    // llguidance catches its own panics, and quotes their messages.
     let why = if why.contains("panic: ") { "llguidance failed on it".into() } else { one_line(&why) };
     Error::Input(format!("{what}: {}", quoted::one_line(&why, MOST_MESSAGE)))
 }
 
-/// What llguidance says, in a line: without the dump behind it, and without the lines that it quotes.
+/// llguidance's message in a line, without the dump after it and without the lines that it quotes.
 fn one_line(why: &str) -> String {
     let mut lines = why.lines().map(str::trim).take_while(|line| !line.starts_with('<'));
     let first = lines.next().unwrap_or_default();
@@ -211,25 +211,25 @@ fn one_line(why: &str) -> String {
     }
 }
 
-/// What llguidance says of an error, or `nothing` where it only means that nothing may follow.
+/// llguidance's message about an error, or `nothing` where it only means that nothing may follow.
 fn message(error: &impl ToString, nothing: &str) -> String {
     let why = error.to_string();
     if why.to_lowercase().contains("error: ") { one_line(&why) } else { nothing.into() }
 }
 
-/// A grammar, and how far a text has come in it.
+/// A grammar, and the state of a text in it.
 pub struct Constraint {
     start: Matcher,
-    /// Where `text` has led to.
+    /// The state after `text`.
     at: Matcher,
     text: Vec<u32>,
-    /// Why it was not known what may follow when that was asked last.
+    /// Why the last question for allowed tokens failed, if it did.
     fault: Option<String>,
     about: About,
     shared: Arc<Tokens>,
 }
 
-/// What is said of a grammar where a text cannot go on.
+/// For the message where a text cannot go on.
 #[derive(Clone, Copy)]
 struct About {
     what: &'static str,
@@ -243,7 +243,7 @@ impl Constraint {
         Constraint { at: start.deep_clone(), start, text: Vec::new(), fault: None, about, shared }
     }
 
-    /// Goes to where `text` leads. False where it leads out of the grammar.
+    /// Moves to the state after `text`. False if the grammar does not allow this text.
     fn go_to(&mut self, text: &[u32]) -> bool {
         let common = std::iter::zip(&self.text, text).take_while(|(a, b)| a == b).count();
         let back = self.text.len() - common;
@@ -264,7 +264,7 @@ impl Constraint {
         true
     }
 
-    /// Keeps what is said of an error behind the text so far.
+    /// Keeps the message of an error after the text so far.
     fn fails(&mut self, error: &impl ToString) {
         let About { what, most_readings } = self.about;
         let why = match message(error, "no token of this vocabulary may follow") {
@@ -280,13 +280,13 @@ impl Constraint {
         self.begin_again();
     }
 
-    /// After an error a matcher is of no more use.
+    /// After an error a matcher cannot be used any more.
     fn begin_again(&mut self) {
         self.at = self.start.deep_clone();
         self.text.clear();
     }
 
-    /// The tokens that may follow; none where the text has ended or led out of the grammar.
+    /// The tokens that may follow; `None` where the text has ended or the grammar does not allow it.
     fn allowed(&mut self, text: &[u32]) -> Option<SimpleVob> {
         if text.iter().any(|token| self.shared.ends.contains(token)) || !self.go_to(text) {
             return None;
@@ -294,8 +294,8 @@ impl Constraint {
         self.at.compute_mask_or_eos().inspect_err(|error| self.fails(error)).ok()
     }
 
-    /// Bytes that have to follow; none at all where it is not known, now or later in this text. There may be more bytes:
-    /// llguidance stops at its limits, and is then of no more use, so the text is gone through again.
+    /// Bytes that have to follow; `None` where that is not known, now or later in this text. There may be more bytes: llguidance stops
+    /// at its limits, and the matcher cannot be used then, so the text is gone through again.
     fn forced(&mut self, text: &[u32]) -> Option<Vec<u8>> {
         if text.iter().any(|token| self.shared.ends.contains(token)) {
             return None;

@@ -1,11 +1,11 @@
-//! Embeddings: vectors that stand for texts, and what a model says of two texts that it reads as one.
+//! Embeddings: vectors that represent texts, and scores of how well two texts fit.
 //!
 //! ```text
 //! texts ─ passes, many texts in each ─ rows as the last layer leaves them ─ last norm ─ pooling ─┬ projections ─ vectors
 //!                                                                                                 └ classifier ── scores
 //! ```
 //!
-//! A vector has the same bits alone and in company, because a row depends on nothing but its text.
+//! A vector has the same bits whatever other texts are in the pass, because a row depends on its text alone.
 
 mod dense;
 mod passes;
@@ -27,7 +27,7 @@ use self::{
 };
 use crate::{Batch, Context, ContextConfig, Error, Model, Result};
 
-/// What a model makes of one text.
+/// The embedding of one text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Embedding {
     /// One vector; with [`Pooling::None`] one for each token, and with [`Pooling::Rank`] a score for each label.
@@ -36,17 +36,17 @@ pub struct Embedding {
     pub tokens: usize,
 }
 
-/// What texts have to keep to.
+/// The limits of texts.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     tokens: usize,
-    /// Because all of a text must be in one pass.
+    /// Whether all of a text has to be in one pass.
     in_one_pass: bool,
     n_vocab: usize,
 }
 
 impl Limits {
-    /// What can be said against a text before it is evaluated.
+    /// An error if a text cannot be evaluated.
     pub fn check(&self, text: &[u32]) -> Result<()> {
         let (tokens, most) = (text.len(), self.tokens);
         if tokens == 0 {
@@ -80,12 +80,12 @@ pub struct Embedder {
 }
 
 impl Embedder {
-    /// What a context needs to make a model's embeddings: as many tokens at once as a text may have where one is seen both
-    /// ways, and layers that keep what they will not see again.
+    /// Prepares a context's configuration for a model's embeddings: layers with a window keep all cells, and where rows see what comes
+    /// after them, a text may have no more tokens than a pass.
     pub fn prepare(config: &mut ContextConfig, model: &Model) {
         config.swa_full = true;
         if model.sees_both_ways() {
-            // Nothing is kept from pass to pass.
+            // Nothing is reused from pass to pass.
             config.n_ubatch = config.n_ubatch.max(1);
             config.n_ctx = config.n_ctx.min(u32::try_from(config.n_ubatch).unwrap_or(u32::MAX));
         }
@@ -131,12 +131,12 @@ impl Embedder {
         if plan.bidirectional { most.min(self.context.rows_at_once()) } else { most }
     }
 
-    /// Tokens of a pass, unless one text has more.
+    /// The most tokens of a pass with several texts.
     pub fn tokens_at_once(&self) -> usize {
         self.context.rows_at_once().min(self.context.kv().capacity())
     }
 
-    /// What texts have to keep to.
+    /// The limits of texts.
     pub fn limits(&self) -> Limits {
         let most = self.most_tokens();
         let model = self.context.model();
@@ -147,7 +147,7 @@ impl Embedder {
         }
     }
 
-    /// What can be said against a text before it is evaluated.
+    /// An error if a text cannot be evaluated.
     pub fn check(&self, text: &[u32]) -> Result<()> {
         self.limits().check(text)
     }
@@ -181,7 +181,7 @@ impl Embedder {
         Ok(())
     }
 
-    /// Of the rows of one text in the last pass.
+    /// The vectors of one text from its rows in the last pass.
     fn vectors(&self, rows: std::ops::Range<usize>) -> Result<Vec<Vec<f32>>> {
         let row = |i: usize| match &self.norm {
             Some(norm) => norm.of(self.context.hidden(i)),

@@ -1,9 +1,9 @@
-//! Which texts share a pass.
+//! Distributes texts over passes.
 
 use std::ops::Range;
 
-/// Texts in their order, as many in each pass as have so many tokens together and for which there is room; a longer one has a
-/// pass to itself.
+/// Distributes texts in their order over passes of at most `tokens` tokens for which there is room. A longer text has a pass of
+/// its own.
 pub fn passes(lens: &[usize], tokens: usize, has_room: impl Fn(usize) -> bool) -> Vec<Range<usize>> {
     let mut passes = Vec::new();
     let mut begin = 0;

@@ -1,4 +1,4 @@
-//! How well two texts fit: what they are read as, and the head that says it.
+//! How well two texts fit: the tokens of a pair of texts, and the classifier that scores it.
 
 use spec_run_kernels::{
     ops::{Activate, LayerNorm},
@@ -12,9 +12,9 @@ use crate::{
     tokenizer::EncodeOptions,
 };
 
-/// What reads a question and an answer as one text.
+/// Encodes a question and an answer as one text.
 pub struct Pairs {
-    /// With places for both, where the file has one.
+    /// The template for both, if the file has one.
     template: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl Pairs {
 
 /// A model's classifier, ready to be used.
 pub struct Ranker {
-    /// Which of the text's rows.
+    /// Which of the text's rows it reads.
     pub reads: Pooling,
     hidden: Option<Matrix>,
     activation: HeadActivation,
@@ -73,7 +73,7 @@ impl Ranker {
         self.out.as_ref().or(self.hidden.as_ref()).map_or(1, Matrix::rows)
     }
 
-    /// Of the row that stands for a text.
+    /// The scores from the row that represents a text.
     pub fn scores(&self, row: &[f32]) -> Vec<f32> {
         let mut x = row.to_vec();
         if let Some(hidden) = &self.hidden {

@@ -1,4 +1,4 @@
-//! From the rows of a text to what stands for it.
+//! From the rows of a text to the vectors that represent it.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use spec_run_kernels::{
 use super::Pooling;
 use crate::{Model, plan::NormKind};
 
-/// The norm before the head, which rows go through without it too.
+/// The norm before the model's head, which is used without the head too.
 pub struct LastNorm {
     kind: NormKind,
     weight: Option<Vec<f32>>,

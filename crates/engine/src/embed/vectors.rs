@@ -1,7 +1,7 @@
-//! Vectors of one length, and how alike two are.
+//! Normalizes vectors, and compares them.
 
-/// Divides a vector by its norm: the p-norm for 1, 2 and above; 0 makes the largest number 32760, and below that nothing
-/// happens. These are the numbers of llama.cpp's `--embd-normalize`.
+/// Divides a vector by its norm: the p-norm for 1, 2 and above. 0 scales the largest number to 32760, and negative numbers change
+/// nothing. These are the numbers of llama.cpp's `--embd-normalize`.
 pub fn normalize(vector: &mut [f32], norm: i32) {
     let numbers = || vector.iter().map(|&x| f64::from(x.abs()));
     let size = match norm {

@@ -1,4 +1,4 @@
-//! An embedder on a thread of its own, for many that ask: their texts share passes.
+//! An embedder on a thread of its own, for many callers, whose texts share passes.
 
 use std::{
     sync::mpsc::{self, Receiver, Sender},
@@ -8,36 +8,36 @@ use std::{
 use super::{Embedder, Embedding};
 use crate::{Error, Result};
 
-/// Who waits for embeddings.
+/// Waits for embeddings.
 pub trait Listener: Send {
-    /// Whether nobody does any more.
+    /// Whether the caller no longer waits.
     fn is_gone(&self) -> bool;
 
-    /// What came of it.
+    /// Takes the result.
     fn tell(self: Box<Self>, made: Result<Vec<Embedding>>);
 }
 
-/// Texts whose embeddings somebody wants.
+/// Texts of one caller.
 pub struct Asked {
     /// Their tokens, none of which the embedder refuses.
     pub texts: Vec<Vec<u32>>,
-    /// Who wants them.
+    /// Gets the embeddings.
     pub listener: Box<dyn Listener>,
 }
 
-/// Asks the thread; as many clones as one likes.
+/// Sends texts to the thread. It can be cloned freely.
 #[derive(Clone)]
 pub struct Handle {
     asked: Sender<Asked>,
 }
 
-/// The thread. It ends when the last handle is gone and all have been told.
+/// The thread. It ends when the last handle is gone and all listeners were called.
 pub struct Worker {
     thread: JoinHandle<()>,
 }
 
 impl Worker {
-    /// Gives the embedder a thread.
+    /// Starts a thread for the embedder.
     pub fn start(embedder: Embedder) -> (Worker, Handle) {
         let (asked, received) = mpsc::channel();
         (Worker { thread: std::thread::spawn(move || serve(embedder, &received)) }, Handle { asked })
@@ -50,13 +50,13 @@ impl Worker {
 }
 
 impl Handle {
-    /// Has texts embedded; the listener is told from the embedder's thread.
+    /// Asks for embeddings. The listener is called on the embedder's thread.
     pub fn ask(&self, asked: Asked) -> Result<()> {
         self.asked.send(asked).map_err(|_| Error::Input("the embedder has ended".into()))
     }
 }
 
-/// Somebody, with what has been made of their texts so far.
+/// A caller's texts, and the embeddings that are ready.
 struct Waiting {
     asked: Asked,
     made: Vec<Embedding>,
@@ -81,7 +81,7 @@ fn serve(mut embedder: Embedder, asked: &Receiver<Asked>) {
     }
 }
 
-/// One pass over texts of all who wait, a text of each in turn.
+/// One pass over texts of all callers, a text of each in turn.
 fn pass(embedder: &mut Embedder, waiting: &mut Vec<Waiting>) {
     let chosen = choose(waiting, embedder.tokens_at_once());
     let texts: Vec<&[u32]> = chosen.iter().map(|&(one, text)| &*waiting[one].asked.texts[text]).collect();
@@ -89,13 +89,13 @@ fn pass(embedder: &mut Embedder, waiting: &mut Vec<Waiting>) {
         chosen.iter().zip(made).for_each(|(&(one, _), made)| waiting[one].made.push(made));
         return;
     }
-    // Some text cannot be embedded; the others still can.
+    // One of the texts cannot be embedded; the others still can.
     for one in std::mem::take(waiting) {
         one.asked.listener.tell(embedder.embed(&one.asked.texts));
     }
 }
 
-/// Who is next with which text: so many that they have at most so many tokens together, or one.
+/// The callers and texts of the next pass: as many as have at most `tokens` tokens together, or one.
 fn choose(waiting: &[Waiting], tokens: usize) -> Vec<(usize, usize)> {
     let mut next: Vec<usize> = waiting.iter().map(|one| one.made.len()).collect();
     let (mut chosen, mut sum) = (Vec::new(), 0);

@@ -1,5 +1,5 @@
-//! Tokens that may still be chosen, and the stages that cut them down. Arithmetic, order of additions and order of
-//! candidates are llama.cpp's, so that a random number means the token that it means there.
+//! Tokens that may still be chosen, and the stages that reduce them. Arithmetic, order of additions and order of candidates are
+//! llama.cpp's, so that a random number chooses the same token as there.
 
 use std::cmp::Ordering;
 
@@ -24,7 +24,7 @@ pub(super) fn by_rank(a: &Candidate, b: &Candidate) -> Ordering {
     b.logit.partial_cmp(&a.logit).unwrap_or(Ordering::Equal).then(a.id.cmp(&b.id))
 }
 
-/// So many are sorted first where a stage goes from the best on and may end soon.
+/// How many are sorted at first where a stage starts with the best and may end soon.
 const SORTED_FIRST: usize = 256;
 
 #[derive(Clone, Copy, Default, PartialEq)]
@@ -44,7 +44,7 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
-    /// All possible tokens, by id: NaN and -inf are not, and +inf is as the highest number.
+    /// Takes all possible tokens, by id. NaN and -inf are not possible, and +inf counts as the highest number.
     pub fn fill(&mut self, scores: Scores) {
         self.entries.clear();
         match scores {
@@ -185,7 +185,7 @@ impl Candidates {
         self.order = Order::Rank;
     }
 
-    /// Puts the best in their places, about `count`; says how many these are.
+    /// Sorts about `count` of the best to the front, and returns how many these are.
     fn sort_some(&mut self, count: usize) -> usize {
         if self.order == Order::Rank || count >= self.entries.len() {
             self.sort();
@@ -212,14 +212,14 @@ impl Candidates {
         let highest = self.highest();
         match (highest / temp).is_finite() {
             true => self.entries.iter_mut().for_each(|c| c.logit /= temp),
-            // Not even the next number below it would have a share.
+            // Not even the next lower number would have a probability above 0.
             false => self.entries.retain(|c| c.logit == highest),
         }
     }
 }
 
 impl Candidates {
-    /// The temperature between `temp` minus and plus `range`, by how far the entropy lies between none and the most.
+    /// Applies a temperature between `temp` minus and plus `range`, depending on the entropy relative to the greatest possible one.
     pub fn dynamic_temperature(&mut self, temp: f32, range: f32, exponent: f32) {
         if self.entries.len() <= 1 {
             return;
@@ -236,7 +236,7 @@ impl Candidates {
         possible.fold(0.0f32, |sum, c| sum - c.p * ln(c.p))
     }
 
-    /// Makes impossible what lies more than `n` standard deviations below the best. It still counts as a candidate.
+    /// Makes tokens impossible that are more than `n` standard deviations below the best. They still count as candidates.
     pub fn top_n_sigma(&mut self, n: f32) {
         if self.entries.len() <= 1 {
             return;
@@ -251,8 +251,8 @@ impl Candidates {
         unlikely.for_each(|c| c.logit = f32::NEG_INFINITY);
     }
 
-    /// Takes away all but the least of the tokens with at least `threshold`, if `strikes` says so once there are two
-    /// candidates or more.
+    /// Removes all tokens with at least `threshold` but the least likely of them, if `strikes` says so. That is only asked if there are
+    /// two candidates or more.
     pub fn xtc(&mut self, threshold: f32, strikes: impl FnOnce() -> bool) {
         if self.entries.len() < 2 || !strikes() {
             return;
@@ -263,7 +263,8 @@ impl Candidates {
         self.entries.drain(..likely.saturating_sub(1));
     }
 
-    /// Mirostat: keeps so many that the surprise is about `mu` bits if shares fall as those of the first hundred do.
+    /// Mirostat: keeps so many tokens that the surprise is about `mu` bits, assuming that probabilities fall as those of the first
+    /// hundred do.
     pub fn mirostat_one(&mut self, mu: f32, n_vocab: usize) {
         self.sort();
         self.softmax();
@@ -276,7 +277,7 @@ impl Candidates {
         let fall = products / squares;
         let beyond = fall - 1.0;
         let tokens = pow(beyond * pow(2.0, mu) / (1.0 - pow(n_vocab as f32, -beyond)), 1.0 / fall);
-        // Where shares do not fall, this is no number, and one token is kept.
+        // Where probabilities do not fall, this is NaN, and one token is kept.
         self.entries.truncate((tokens as usize).max(1));
     }
 
@@ -289,7 +290,7 @@ impl Candidates {
     }
 }
 
-/// Rounded from f64: the systems' own exponentials of f32 differ in the last bit, and a seed is to mean one text.
+/// Rounded from f64: the systems' own exponentials of f32 differ in the last bit, and a seed has to give the same text everywhere.
 fn exp(x: f32) -> f32 {
     f64::from(x).exp() as f32
 }
@@ -306,14 +307,14 @@ fn pow(x: f32, exponent: f32) -> f32 {
     f64::from(x).powf(f64::from(exponent)) as f32
 }
 
-/// The `k` best possible tokens. One pass over the logits, and selections among at most 2k candidates whenever that
-/// many have gathered.
+/// The `k` best possible tokens. Takes one pass over the logits, and a selection among 2k candidates whenever that many were
+/// collected.
 pub(super) fn select_top(logits: &[f32], k: usize, best: &mut Vec<Candidate>) {
     let full = k.saturating_mul(2).max(64);
     let mut threshold = f32::NEG_INFINITY;
     best.clear();
     for (id, &logit) in logits.iter().enumerate() {
-        // NaN fails this too. An equal of the k-th best has a higher id and loses.
+        // NaN fails this too. A token equal to the k-th best has a higher id and is not taken.
         if logit > threshold {
             best.push(Candidate::new(id as u32, logit));
             if best.len() == full {

@@ -7,11 +7,11 @@ use super::{
 };
 use crate::scores::Scores;
 
-/// The processed distribution of one position whose text so far is `history`, where no earlier choice and no random
-/// number has a say: mirostat is at its beginning, and XTC does not strike unless it always does.
+/// The processed distribution of one position whose text so far is `history`. It does not depend on earlier choices or random
+/// numbers: mirostat is at its beginning, and XTC only removes tokens if it always does.
 ///
-/// NaN and impossible (-inf) tokens never get a share; +inf ones share everything. Where nothing is possible,
-/// the choice of [`greedy`](crate::scores::greedy) gets it all.
+/// NaN and impossible (-inf) tokens get no probability, and +inf tokens share all of it. Where nothing is possible, the choice of
+/// [`greedy`](crate::scores::greedy) is certain.
 ///
 /// # Panics
 /// If `logits` is empty.
@@ -21,13 +21,13 @@ pub fn distribution(config: &SamplerConfig, logits: &[f32], history: &[u32]) -> 
     result
 }
 
-/// What else than text and logits a choice depends on.
+/// What a choice depends on besides text and logits.
 pub(super) struct Turn {
     /// The surprise that mirostat allows, in bits.
     pub mu: f32,
     /// XTC's random number.
     pub chance: f32,
-    /// Whether it was looked at.
+    /// Whether it was used.
     pub chance_taken: bool,
 }
 
@@ -36,13 +36,13 @@ impl Turn {
         Turn { mu: 2.0 * config.mirostat_tau, chance: 1.0, chance_taken: false }
     }
 
-    /// What mirostat allows after a token of that probability.
+    /// The surprise that mirostat allows after a token with that probability.
     pub fn mu_after(&self, config: &SamplerConfig, p: f32) -> f32 {
         self.mu - config.mirostat_eta * (-log2(p) - config.mirostat_tau)
     }
 }
 
-/// The stages' buffers. Nothing else is kept from call to call.
+/// The stages' buffers, which are reused from call to call.
 #[derive(Default)]
 pub struct Chain {
     candidates: Candidates,
@@ -149,7 +149,7 @@ impl Chain {
     }
 }
 
-/// The three penalties for the tokens of `window`, which they bring into another order.
+/// Applies the three penalties to the tokens of `window`, which is reordered.
 fn penalize(candidates: &mut Candidates, config: &SamplerConfig, window: &mut [u32]) {
     window.sort_unstable();
     for same in window.chunk_by(|a, b| a == b) {

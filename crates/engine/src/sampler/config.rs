@@ -6,9 +6,9 @@ use crate::{Error, Result, scores::Want};
 /// Mirostat's two versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mirostat {
-    /// Finds how many tokens to keep from how fast their shares fall.
+    /// Computes how many tokens to keep from how fast their probabilities fall.
     One,
-    /// Keeps the tokens that surprise little enough.
+    /// Keeps the tokens whose surprise is low enough.
     Two,
 }
 
@@ -17,9 +17,9 @@ pub enum Mirostat {
 pub struct SamplerConfig {
     /// 0 and below: greedy.
     pub temp: f32,
-    /// How far the temperature goes up and down with the entropy; 0: off.
+    /// By how much the entropy raises and lowers the temperature; 0: off.
     pub dynatemp_range: f32,
-    /// How steeply it does.
+    /// The exponent of that.
     pub dynatemp_exponent: f32,
     /// 0: off.
     pub top_k: usize,
@@ -31,9 +31,9 @@ pub struct SamplerConfig {
     pub typical_p: f32,
     /// How many standard deviations below the best a logit may lie; 0 and below: off.
     pub top_n_sigma: f32,
-    /// How often all but the least of the likely tokens are taken away; 0: off.
+    /// How often all likely tokens but the least likely of them are removed; 0: off.
     pub xtc_probability: f32,
-    /// What is likely for that; above 0.5: off.
+    /// The least probability of a likely token; above 0.5: off.
     pub xtc_threshold: f32,
     /// 1: off.
     pub repeat_penalty: f32,
@@ -45,13 +45,13 @@ pub struct SamplerConfig {
     pub repeat_last_n: usize,
     /// Against repetitions of several tokens.
     pub dry: Dry,
-    /// Keeps surprise at a level. It takes the place of all stages but bias and temperature.
+    /// Keeps the surprise at a level. It replaces all stages but bias and temperature.
     pub mirostat: Option<Mirostat>,
     /// The surprise that mirostat aims at, in bits.
     pub mirostat_tau: f32,
     /// How fast it learns.
     pub mirostat_eta: f32,
-    /// The stages in their order; what is not named is off.
+    /// The stages in their order; a stage that is not in the list is off.
     pub samplers: Vec<Stage>,
     /// Added to the logits; negative infinity forbids a token.
     pub logit_bias: Vec<(u32, f32)>,
@@ -93,9 +93,8 @@ impl SamplerConfig {
         Self { temp: 0.0, ..Self::default() }
     }
 
-    /// Whether the highest logit wins, once bias and penalties are in. Typical sampling and XTC may remove the highest
-    /// one, and what changes logits behind a cut does not see all of them: then the chain has to run even at
-    /// temperature 0.
+    /// Whether the token with the highest logit after bias and penalties is chosen. Typical sampling and XTC may remove that token, and
+    /// stages that change logits after a cut do not see all tokens: then the chain has to run even at temperature 0.
     pub fn is_greedy(&self) -> bool {
         if self.temp > 0.0 {
             return false;
@@ -109,7 +108,7 @@ impl SamplerConfig {
             && !changes.any(|stage| stage.changes_logits() || matches!(stage, Stage::TypicalP | Stage::Xtc))
     }
 
-    /// What of a row's logits the choice depends on.
+    /// The scores of a row that the choice depends on.
     pub fn want(&self) -> Want {
         match self.active().next() {
             _ if !self.logit_bias.is_empty() => Want::Logits,
@@ -136,7 +135,7 @@ impl SamplerConfig {
         })
     }
 
-    /// Whether a choice changes more than the text: then something is remembered for each place of it.
+    /// Whether a choice changes more than the text: then something is remembered for each position.
     pub(super) fn remembers(&self) -> bool {
         self.mirostat.is_some() || self.active().any(|stage| stage == Stage::Xtc)
     }

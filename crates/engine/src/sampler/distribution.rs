@@ -1,4 +1,4 @@
-//! What a sampler may choose from at one position.
+//! The tokens that a sampler may choose from at one position, with their probabilities.
 
 /// Tokens with their weights, all above 0, in the order in which a draw goes through them: after most settings, best
 /// first.
@@ -19,7 +19,7 @@ impl Distribution {
         self.weights.len()
     }
 
-    /// Whether nothing is possible, which a sampler never says.
+    /// Whether nothing is possible, which no sampler gives.
     pub fn is_empty(&self) -> bool {
         self.weights.is_empty()
     }

@@ -1,5 +1,5 @@
-//! DRY: a token that would go on with what stood in the text before becomes less likely, the more so the longer the
-//! repetition already is. Where a repetition may begin anew is said by breakers.
+//! DRY: a token that would continue a repetition of earlier text becomes less likely, the more so the longer the repetition
+//! already is. Repetitions do not extend across breakers.
 
 use std::{collections::HashMap, fmt};
 
@@ -16,13 +16,13 @@ const LN_MAX: f32 = 88.722_84;
 pub struct Dry {
     /// 0: off.
     pub multiplier: f32,
-    /// What a repetition that is a token longer multiplies: 1 and above.
+    /// The factor for each further token of a repetition: 1 and above.
     pub base: f32,
-    /// Repetitions shorter than that are free.
+    /// Repetitions shorter than this have no penalty.
     pub allowed_length: usize,
     /// How many of the last tokens are looked at; `usize::MAX`: all, 0: off.
     pub last_n: usize,
-    /// What no repetition goes across.
+    /// Texts across which no repetition extends.
     pub breakers: Breakers,
 }
 
@@ -41,7 +41,7 @@ impl Dry {
         self.multiplier != 0.0 && self.last_n > 0
     }
 
-    /// What is taken from the logit of a token that would go on with a repetition of so many.
+    /// The penalty of a token that would continue a repetition of so many tokens.
     fn penalty(&self, length: usize) -> f32 {
         let most = if self.base > 1.000_001 { (LN_MAX / self.base.ln()) as usize } else { usize::MAX };
         let exponent = (length - self.allowed_length).min(most);
@@ -49,7 +49,7 @@ impl Dry {
     }
 }
 
-/// Texts, and all ways in which tokens spell them: by the token that one begins in, the tokens that have to follow.
+/// Texts, and all ways in which tokens spell them: by the token in which a text begins, the tokens that have to follow.
 #[derive(Clone, Default, PartialEq)]
 pub struct Breakers {
     texts: Vec<String>,
@@ -81,7 +81,7 @@ impl Breakers {
                 }
                 // The token ends with the text's beginning.
                 for start in (0..piece.len()).filter(|&start| text.starts_with(&piece[start..])) {
-                    // Half a character is no text.
+                    // A part of a character cannot be tokenized.
                     let Ok(rest) = std::str::from_utf8(&text[piece.len() - start..]) else { continue };
                     let mut tail = tokenizer.encode(rest, EncodeOptions::PLAIN);
                     tail.truncate(LONGEST_TAIL);
@@ -92,7 +92,7 @@ impl Breakers {
         Breakers { texts, tails }
     }
 
-    /// How many tokens from the text's end on belong to no breaker.
+    /// How many tokens at the text's end come after the last breaker.
     fn free(&self, text: &[u32]) -> usize {
         for (start, token) in text.iter().enumerate().rev() {
             let Some(tails) = self.tails.get(token) else { continue };
@@ -114,12 +114,12 @@ impl Breakers {
 #[derive(Default)]
 pub(super) struct Repetitions {
     common: Vec<usize>,
-    /// Tokens, and the longest repetition that each would go on with.
+    /// Tokens, and the longest repetition that each would continue.
     next: Vec<(u32, usize)>,
 }
 
 impl Repetitions {
-    /// Tokens that would go on with a repetition, and what is taken from their logits.
+    /// Tokens that would continue a repetition, and their penalties.
     pub fn penalties(&mut self, dry: &Dry, history: &[u32]) -> impl Iterator<Item = (u32, f32)> {
         let text = &history[history.len().saturating_sub(dry.last_n)..];
         self.next.clear();
@@ -135,14 +135,14 @@ impl Repetitions {
         next.map(|&(token, length)| (token, dry.penalty(length)))
     }
 
-    /// For each place of the text, how many tokens up to there are also the text's last: Gusfield's Z algorithm on
-    /// the text read backwards, which looks at each token once.
+    /// For each position of the text, how many tokens up to there are the same as the text's last ones: Gusfield's Z algorithm on the
+    /// text read backwards, which takes linear time.
     fn common_endings(&mut self, text: &[u32]) {
         let (n, common) = (text.len(), &mut self.common);
         let back = |i: usize| text[n - 1 - i];
         common.clear();
         common.resize(n, 0);
-        // What lies in `from..to`, read backwards, is known to be the same as the end itself.
+        // The tokens in `from..to`, read backwards, are known to be the same as the text's end.
         let (mut from, mut to) = (0, 0);
         for start in 1..n {
             let known = if start < to { common[n - 1 - (start - from)].min(to - start) } else { 0 };

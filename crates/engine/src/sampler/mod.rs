@@ -6,9 +6,10 @@
 //! ```
 //!
 //! Order, arithmetic and random numbers are llama.cpp's: where the logits agree, a seed gives the same text.
-//! [`distribution`] is a pure function of configuration, logits and history. [`Sampler`] adds a history, the seed's
-//! numbers, and buffers that are kept. Its choice depends on the seed, the scores and the history alone: the n-th token
-//! after what was given has the n-th number; what XTC and mirostat remember is kept for each place. So a draft may choose and be taken back, and nothing changes.
+//! [`distribution`] is a pure function of configuration, logits and history. [`Sampler`] adds a history, the seed's numbers, and
+//! buffers. Its choice depends on the seed, the scores and the history alone: the n-th token after the prompt uses the n-th
+//! number, and what XTC and mirostat remember is kept for each position. So tokens of a draft may be chosen and taken back
+//! without changing anything.
 
 mod candidates;
 mod chain;
@@ -36,14 +37,14 @@ use crate::{
     scores::{Scores, Want},
 };
 
-/// What may come next, whatever the logits say. It follows from the text alone.
+/// Restricts which tokens may come next, depending on the text alone.
 pub trait Rule: Send {
-    /// Makes the logits of tokens that may not follow `text` -inf: what was chosen so far, without what was given. At
-    /// least one stays possible.
+    /// Sets the logits of tokens that may not follow to -inf. `text` is what was chosen so far, without the prompt. At least one token
+    /// stays possible.
     fn mask(&mut self, text: &[u32], logits: &mut [f32]);
 
-    /// Why the last call of [`Rule::mask`] could not tell what may follow, where it could not. What it left possible then
-    /// means nothing, and the text cannot go on.
+    /// Why the last call of [`Rule::mask`] failed, if it did. The tokens that it left possible then mean nothing, and the text cannot
+    /// go on.
     fn fault(&self) -> Option<&str> {
         None
     }
@@ -62,7 +63,7 @@ impl Memory {
     fn after(self, config: &SamplerConfig, turn: &Turn, from: &Distribution, token: u32) -> Self {
         let mirostat = config.mirostat.is_some();
         Memory {
-            // Mirostat draws nothing where there is nothing to choose.
+            // Mirostat uses no random number where there is only one token.
             numbers: self.numbers + usize::from(!mirostat || from.len() > 1),
             chances: self.chances + usize::from(turn.chance_taken),
             mu: if mirostat { turn.mu_after(config, from.p(token) as f32) } else { self.mu },
@@ -77,16 +78,16 @@ pub struct Sampler {
     numbers: Stream<f64>,
     /// XTC's own.
     chances: Stream<f32>,
-    /// By place of the text, for settings that remember more than that.
+    /// By position of the text, for settings that remember more than the text.
     memories: Vec<Memory>,
     history: Vec<u32>,
-    /// So many tokens of the history were not chosen.
+    /// How many tokens of the history are the prompt's.
     given: usize,
     rule: Option<Box<dyn Rule>>,
     masked: Vec<f32>,
     chain: Chain,
     distribution: Distribution,
-    /// What the text is to be, by position, whatever the logits say.
+    /// The tokens to choose, by position, regardless of the logits.
     script: Vec<u32>,
 }
 
@@ -122,28 +123,27 @@ impl Sampler {
         &self.config
     }
 
-    /// What of a row's logits [`Sampler::choose`] depends on.
+    /// The scores of a row that [`Sampler::choose`] depends on.
     pub fn want(&self) -> Want {
         if self.rule.is_some() { Want::Logits } else { self.config.want() }
     }
 
-    /// Whether there is a rule that it keeps to.
+    /// Whether a rule restricts it.
     pub fn is_bound(&self) -> bool {
         self.rule.is_some()
     }
 
-    /// From now on what the rule forbids is not chosen. [`Sampler::want`] is then all logits.
+    /// Sets a rule: tokens that it forbids are not chosen. [`Sampler::want`] is then all logits.
     pub fn bind(&mut self, rule: Box<dyn Rule>) {
         self.rule = Some(rule);
     }
 
-    /// Why the rule could not tell what may follow where a token was chosen last; that token then means nothing.
+    /// Why the rule failed when a token was chosen last, if it did; that token then means nothing.
     pub fn fault(&self) -> Option<&str> {
         self.rule.as_ref()?.fault()
     }
 
-    /// From now on the n-th token of the history is followed by the one behind it in `script`, as far as that goes: for
-    /// measuring what a model would take for a text that is known.
+    /// From now on the tokens of `script` are chosen, as far as it goes: to measure how long a model takes for a known text.
     #[doc(hidden)]
     pub fn follow(&mut self, script: Vec<u32>) {
         self.script = script;
@@ -166,7 +166,7 @@ impl Sampler {
         self.choose(Scores::All(logits))
     }
 
-    /// [`Sampler::sample`] from what [`Sampler::want`] asks for: the same token.
+    /// The same token as [`Sampler::sample`], from the scores that [`Sampler::want`] asks for.
     pub fn choose(&mut self, scores: Scores) -> u32 {
         if let Some(token) = self.next_of_script() {
             return token;
@@ -186,13 +186,13 @@ impl Sampler {
         token
     }
 
-    /// What the text so far has left for its next token.
+    /// What is remembered for the next token of the text.
     fn turn(&mut self) -> (Memory, Turn) {
         let place = self.history.len() - self.given;
         if !self.config.remembers() {
             return (Memory { numbers: place, chances: 0, mu: 0.0 }, Turn::first(&self.config));
         }
-        // A draft may have tokens that nobody chose; then a guess will do.
+        // A draft may have tokens that were not chosen here; then a guess is good enough.
         while self.memories.len() <= place {
             let last = self.memories[self.memories.len() - 1];
             self.memories.push(Memory { numbers: last.numbers + 1, chances: last.chances + 1, ..last });
@@ -201,7 +201,7 @@ impl Sampler {
         (memory, Turn { mu: memory.mu, chance: self.chances.at(memory.chances), chance_taken: false })
     }
 
-    /// What [`Sampler::choose`] would draw from.
+    /// The distribution that [`Sampler::choose`] would draw from.
     pub fn distribution(&mut self, scores: Scores) -> Distribution {
         if let Some(token) = self.next_of_script() {
             return Distribution::one_hot(token);
@@ -213,7 +213,7 @@ impl Sampler {
         result
     }
 
-    /// A token joins the text, chosen or drafted.
+    /// Adds a token to the text, chosen or drafted.
     pub fn accept(&mut self, token: u32) {
         self.history.push(token);
     }
@@ -230,7 +230,7 @@ impl Sampler {
     }
 }
 
-/// The scores with what a rule leaves of them.
+/// The scores that a rule leaves.
 fn ruled<'s>(
     rule: &mut Option<Box<dyn Rule>>,
     masked: &'s mut Vec<f32>,

@@ -1,5 +1,5 @@
-//! The settings that are numbers, in one table: what checks them, reads them from a request, shows them or sets them
-//! from Python goes over it.
+//! The settings that are numbers, in one table. It is used to check them, to read them from requests, to show them, and to set
+//! them from Python.
 
 use super::SamplerConfig;
 use crate::{Error, Result};

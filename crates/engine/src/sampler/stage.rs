@@ -7,19 +7,19 @@ use crate::{Error, Result};
 pub enum Stage {
     /// Recent tokens become less likely.
     Penalties,
-    /// Tokens that would go on with a repetition become less likely.
+    /// Tokens that would continue a repetition become less likely.
     Dry,
     /// Cuts by distance from the best, in standard deviations.
     TopNSigma,
     /// Keeps the best.
     TopK,
-    /// Keeps what is about as surprising as to be expected.
+    /// Keeps tokens whose surprise is close to the expected one.
     TypicalP,
-    /// Keeps the best that hold enough together.
+    /// Keeps the best tokens that together have enough probability.
     TopP,
-    /// Keeps what is likely enough beside the best.
+    /// Keeps tokens that are likely enough compared with the best.
     MinP,
-    /// Now and then takes away all but the least of the likely ones.
+    /// Now and then removes all likely tokens but the least likely of them.
     Xtc,
     /// Sharpens or flattens.
     Temperature,

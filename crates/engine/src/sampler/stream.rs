@@ -6,11 +6,11 @@ use rand_mt::Mt;
 
 use crate::rng::Rng;
 
-/// The largest numbers below 1: what C++ gives where rounding would come to 1.
+/// The largest numbers below 1, which C++ gives where rounding would give 1.
 const BELOW_ONE: f64 = 1.0 - f64::EPSILON / 2.0;
 const BELOW_ONE_F32: f32 = 1.0 - f32::EPSILON / 2.0;
 
-/// Numbers in [0, 1), each found by its place, so that what was drawn for a rejected draft changes nothing.
+/// Random numbers in [0, 1), found by their index, so that those drawn for a rejected draft change nothing.
 pub(super) struct Stream<T> {
     twister: Mt,
     next: fn(&mut Mt) -> T,
@@ -18,7 +18,7 @@ pub(super) struct Stream<T> {
 }
 
 impl<T: Copy> Stream<T> {
-    /// The number at a place, from 0 on.
+    /// The number at an index, from 0 on.
     pub fn at(&mut self, place: usize) -> T {
         while self.numbers.len() <= place {
             self.numbers.push((self.next)(&mut self.twister));
@@ -28,7 +28,7 @@ impl<T: Copy> Stream<T> {
 }
 
 impl Stream<f32> {
-    /// A word makes a number.
+    /// One word for each number.
     pub fn floats(seed: u32) -> Self {
         let next = |twister: &mut Mt| (twister.next_u32() as f32 / 32f32.exp2()).min(BELOW_ONE_F32);
         Stream { twister: Mt::new(seed), next, numbers: Vec::new() }
@@ -36,7 +36,7 @@ impl Stream<f32> {
 }
 
 impl Stream<f64> {
-    /// Two words make a number, the first one its low half.
+    /// Two words for each number, the low half first.
     pub fn doubles(seed: u32) -> Self {
         let next = |twister: &mut Mt| {
             let (low, high) = (f64::from(twister.next_u32()), f64::from(twister.next_u32()));
@@ -46,7 +46,7 @@ impl Stream<f64> {
     }
 }
 
-/// A seed from the clock, the process and where the stack lies. Never the one that asks for a random seed.
+/// A seed from the clock, the process id and the address of the stack. Never the number that asks for a random seed.
 pub fn random_seed() -> u32 {
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let on_the_stack = 0u8;

@@ -1,16 +1,15 @@
-//! What takes how long, from timings that are noisy on a machine that drifts.
+//! Estimates how long each kind of work takes, from noisy timings on a machine whose speed changes.
 //!
-//! A timing is modelled in logarithms as `pace + shape(kind) + noise`: the pace is the machine's and goes up and down
-//! for everything alike, a shape is what one kind of work costs relative to a plain step and stays nearly put. A
-//! Kalman filter over both tells them apart, also when a plain step is seen only now and then: the covariance
-//! remembers that pace and shapes were seen together. Innovations are clipped, so that a time during which the
-//! machine was busy with something else moves little.
+//! A timing is modelled in logarithms as `pace + shape(kind) + noise`. The pace is the machine's, and changes for all work alike. A
+//! shape is the cost of one kind of work relative to a plain step, and stays nearly constant. A Kalman filter estimates both,
+//! even if plain steps are rarely measured: the covariance keeps that pace and shapes were measured together. Innovations are
+//! clipped, so that a timing changes little if the machine was busy with something else.
 
-/// How much one timing scatters, by itself.
+/// The standard deviation of a single timing.
 const NOISE: f64 = 0.1;
-/// How far the machine's pace wanders from one round to the next.
+/// How much the machine's pace changes from one round to the next.
 const PACE_DRIFT: f64 = 0.04;
-/// How far a shape wanders: a context grows deeper, other kernels take over.
+/// How much a shape changes: a text grows longer, other kernels are used.
 const SHAPE_DRIFT: f64 = 0.003;
 /// Innovations count for at most so many of their standard deviations.
 const CLIP: f64 = 2.0;
@@ -24,7 +23,7 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Shapes as they are believed to be, and how sure that is; of the pace nothing is known.
+    /// With estimated shapes and their covariance. Nothing is known of the pace.
     pub fn new(shapes: &[f64], covariance: impl Fn(usize, usize) -> f64) -> Self {
         const NO_IDEA: f64 = 20.0;
         let n = shapes.len() + 1;
@@ -45,7 +44,7 @@ impl Filter {
         self.mean[kind + 1]
     }
 
-    /// A round goes by.
+    /// Lets a round pass.
     pub fn drift(&mut self) {
         let n = self.mean.len();
         for i in 0..n {
@@ -54,8 +53,8 @@ impl Filter {
         }
     }
 
-    /// The logarithm of a timing; `None` is a plain step, whose shape is 0 by definition. The mean of `samples`
-    /// timings scatters less than one.
+    /// Learns from the logarithm of a timing. `None` is a plain step, whose shape is 0 by definition. The timing is the mean of
+    /// `samples` timings, which is less noisy than one.
     pub fn observe(&mut self, kind: Option<usize>, log_seconds: f64, samples: usize) {
         let n = self.mean.len();
         let other = kind.map(|kind| kind + 1);

@@ -1,17 +1,17 @@
 //! Timing a few passes before the first round.
 //!
-//! Few, because rounds tell the rest while they do useful work: what is wanted here is a plain step to hold
-//! everything against, the slope of T(n) and a first look at the draft steps.
+//! Only a few, because the rounds themselves give further timings while they do useful work. Needed here are a plain step to compare
+//! everything with, the slope of T(n), and a first timing of the draft steps.
 
 use std::time::{Duration, Instant};
 
 use super::Costs;
 use crate::{Batch, Context, Result, RunLayers, batch::SeqId, scores::Want, speculation::frequent};
 
-/// A start may take this long without being felt.
+/// A start may take this long without being noticed.
 pub const DEFAULT_BUDGET: Duration = Duration::from_millis(300);
 
-/// Most telling first; what lies between and beyond follows from these.
+/// The numbers of rows to time, most useful first. Other numbers are estimated from these.
 const LENGTHS: [usize; 3] = [2, 4, 8];
 /// Bytes a second that a good desktop's memory gives. A model that at this speed has no time for [`LEAST_STEPS`] is
 /// not measured at all.
@@ -20,8 +20,8 @@ const LEAST_STEPS: f64 = 4.0;
 /// No caller's sequence has this number.
 const SCRATCH: SeqId = SeqId::MAX;
 
-/// Times passes behind what `seq` holds, for at most `budget`, and tells `costs`. `drafts` has the mask of each
-/// source, `None` for one that has none.
+/// Times passes after the tokens of `seq`, for at most `budget`, and adds the timings to `costs`. `drafts` has the mask of each
+/// source, `None` for a source without one.
 ///
 /// Works on a fork and leaves the cache as it was; the scores of the last decode are overwritten. A pass that
 /// would not end in time is left out: its cost stays the guess, corrected by what was measured.
@@ -39,7 +39,7 @@ pub fn measure(
     if room == 0 || !left(LEAST_STEPS * bytes as f64 / MEMORY) {
         return Ok(());
     }
-    // The first touch of buffers and weights is not what a step costs.
+    // The first use of buffers and weights takes longer than a usual step.
     let mut step = timed(context, seq, 1, None)?;
     while !costs.anchored() {
         if !left(step) {
@@ -48,7 +48,7 @@ pub fn measure(
         step = timed(context, seq, 1, None)?;
         costs.saw_rows(1, step);
     }
-    // Half as much again as is believed, in case it is wrong.
+    // With half of the estimate as a reserve.
     let in_time = |believed: f64| left(1.5 * step * believed);
     let masks: Vec<_> = drafts.iter().enumerate().filter_map(|(i, mask)| Some((i, mask.as_ref()?))).collect();
     for turn in 0..LENGTHS.len().max(masks.len()) {
@@ -67,14 +67,14 @@ pub fn measure(
     Ok(())
 }
 
-/// Seconds for `n` rows behind `seq`, each asked for its best token as a verification does.
+/// Seconds for `n` rows after `seq`, each asked for its best token as in a verification.
 fn timed(context: &mut Context, seq: SeqId, n: usize, mask: Option<&RunLayers>) -> Result<f64> {
     let n_vocab = context.model().plan.dims.n_vocab;
     let pos = context.kv().next_pos(seq);
     context.fork(seq, SCRATCH);
     let mut batch = Batch::new();
     for i in 0..n {
-        // Which tokens is all one for the time, but not the same embedding row again and again.
+        // Any tokens take the same time, but not the same embedding row again and again.
         let token = (pos as usize + i).wrapping_mul(7919) % n_vocab;
         batch.push(token as u32, pos + i as u32, SCRATCH, true);
     }

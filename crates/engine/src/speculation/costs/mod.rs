@@ -1,9 +1,8 @@
-//! What a round of speculation costs: T(n), the time to evaluate n rows, and the time of a draft step, both in
-//! units of a plain step, T(1). And the formula that makes a speedup of them.
+//! The costs of a round of speculation: T(n), the time to evaluate n rows, and the time of a draft step, both in units of a plain
+//! step, T(1).
 //!
-//! The belief begins with a guess from bytes, is corrected by [`measure`] where there is time for it, and by the
-//! timings of every round from then on. Times are believed as ratios to a plain step, so a machine that becomes
-//! slower for everything changes no decision.
+//! The estimate begins with a guess from bytes. It is corrected by [`measure`] where there is time for that, and then by the timings
+//! of every round. Times are kept as ratios to a plain step, so decisions do not change if all work becomes slower.
 
 mod filter;
 mod measure;
@@ -15,8 +14,8 @@ pub use together::{RoundWork, Together};
 use self::filter::Filter;
 use super::policy::SourceInfo;
 
-/// The most rows of one verification whose cost is believed in; longer ones are not planned. Drafts of 48 tokens pay where weights are
-/// far away, and where a text is copied.
+/// The most rows of a verification whose cost is estimated; no longer ones are planned. Drafts of 48 tokens are worth it where
+/// weights are in slow memory, and where a text is copied.
 pub const MOST_ROWS: usize = 49;
 
 /// What one more row costs, before anything was measured: a little more than its arithmetic on a wide machine.
@@ -27,13 +26,13 @@ const ROWS_DOUBT: f64 = 0.4;
 const CLIFF_DOUBT: f64 = 0.04;
 /// The same for a draft step whose cost was counted in bytes.
 const DRAFT_DOUBT: f64 = 0.25;
-/// A verification in two parts takes a little longer than its parts by their bytes; and how much that may differ.
+/// How much longer a verification in two parts takes than by its bytes, and the uncertainty of that.
 const RESUMED: f64 = 1.02;
 const RESUMED_DOUBT: f64 = 0.05;
 /// A draft step takes some time, even if it reads next to nothing.
 const LEAST_DRAFT: f64 = 0.005;
 
-/// What passes and draft steps cost, in plain steps.
+/// The costs of passes and draft steps, in plain steps.
 #[derive(Clone, Debug)]
 pub struct Costs {
     filter: Filter,
@@ -43,16 +42,16 @@ pub struct Costs {
     draft: Vec<f64>,
     /// Per source the share of a plain step that a resumed verification does for one row only, the draft's last.
     prefix: Vec<Option<f64>>,
-    /// Per source, what a resumed verification takes over what it should.
+    /// Per source, the time of a resumed verification over the expected time.
     resumed: Vec<f64>,
     frozen: bool,
-    /// The first plain steps, until there are [`ANCHORS`] or they have taken [`ANCHORING`]: a short one alone may have
-    /// had bad luck, and all else is measured against them.
+    /// The first plain steps, until there are [`ANCHORS`] or they have taken [`ANCHORING`]. A single short one may be an outlier, and
+    /// everything else is compared with them.
     first_steps: Vec<f64>,
 }
 
 const ANCHORS: usize = 3;
-/// Seconds in which luck evens out.
+/// Seconds of measured steps that are enough to average outliers.
 const ANCHORING: f64 = 0.5;
 
 impl Costs {
@@ -62,8 +61,8 @@ impl Costs {
         Self::guess_of(&draft, 0.0).with_prefixes(sources)
     }
 
-    /// A guess for a model of which a part is far away: a plain step waits for it this share of its time, whatever the
-    /// number of rows. Draft steps, in plain steps, are guessed by who knows where their weights are.
+    /// A guess for a model with a part in slow memory: a plain step waits for it for the share `waits` of its time, regardless of the
+    /// number of rows. The caller, who knows where the weights are, guesses the draft steps, in plain steps.
     pub fn guess_of(draft: &[f64], waits: f64) -> Self {
         Self::guess_reading(draft, waits, |_| 1.0)
     }
@@ -84,7 +83,7 @@ impl Costs {
         Self::believed(rows, &draft, DOUBT, DRAFT_DOUBT).with_prefixes(sources)
     }
 
-    /// The guess, and timings will not change it: decisions then do not depend on the clock.
+    /// The guess, which timings do not change: decisions then do not depend on the clock.
     pub fn frozen(sources: &[SourceInfo]) -> Self {
         Costs { frozen: true, ..Self::guess(sources) }
     }
@@ -95,7 +94,7 @@ impl Costs {
         let shapes: Vec<f64> =
             rows[1..].iter().copied().chain(steps).chain(resumed.iter().copied()).map(f64::ln).collect();
         let (n_rows, n_steps) = (MOST_ROWS - 1, draft.len());
-        // Errors of T(n) add up from row to row, so neighbours err together: a random walk over ln n.
+        // Errors of T(n) add up from row to row, so those of neighbours are similar: a random walk over ln n.
         let filter = Filter::new(&shapes, |i, j| {
             let own = f64::from(i == j);
             match (i < n_rows, j < n_rows) {
@@ -121,13 +120,13 @@ impl Costs {
         costs
     }
 
-    /// What verification need not do again of each source's steps.
+    /// With the share of each source's steps that verification need not repeat.
     pub fn with_prefixes(mut self, sources: &[SourceInfo]) -> Self {
         self.prefix = sources.iter().map(|source| source.prefix.map(|prefix| prefix.share)).collect();
         self
     }
 
-    /// T(n)/T(1). Beyond [`MOST_ROWS`] the last slope goes on.
+    /// T(n)/T(1). Beyond [`MOST_ROWS`] it continues with the last slope.
     pub fn rows(&self, n: usize) -> f64 {
         match n {
             0 => 0.0,
@@ -149,8 +148,8 @@ impl Costs {
         self.draft[source]
     }
 
-    /// A pass over `n` rows that goes on from what a source's draft has made: the draft's last token goes through the
-    /// first layers alone, all rows through the others.
+    /// The cost of a pass over `n` rows that goes on from the rows of a source's draft: only the draft's last token runs through the
+    /// first layers, and all rows through the others.
     fn resumed(&self, source: usize, n: usize) -> Option<f64> {
         let share = self.prefix[source].filter(|_| n > 1)?;
         Some(self.resumed[source] * (share + (1.0 - share) * self.rows(n)))
@@ -161,13 +160,13 @@ impl Costs {
         self.resumed(source, n).is_some_and(|cost| cost < self.rows(n))
     }
 
-    /// The verification of `drafted` tokens and the one before them, the cheaper way.
+    /// The cost of verifying `drafted` tokens and the one before them, in the cheaper way.
     pub fn verification(&self, source: usize, drafted: usize) -> f64 {
         let whole = self.rows(drafted + 1);
         self.resumed(source, drafted + 1).map_or(whole, |resumed| resumed.min(whole))
     }
 
-    /// A round of `drafted` tokens that take so many draft steps.
+    /// The cost of a round with `drafted` tokens that take so many draft steps.
     pub fn round(&self, source: usize, steps: f64, drafted: usize) -> f64 {
         steps * self.draft(source) + self.verification(source, drafted)
     }
@@ -177,18 +176,17 @@ impl Costs {
         self.filter.pace().exp()
     }
 
-    /// A time in plain steps; `None` if clocks do not count.
+    /// A time in plain steps; `None` if timings are not used.
     pub fn in_steps(&self, seconds: f64) -> Option<f64> {
         (!self.frozen && self.anchored()).then(|| seconds / self.step_seconds())
     }
 
-    /// Whether enough plain steps were timed to hold anything against them; until then timings of anything else
-    /// are not believed.
+    /// Whether enough plain steps were timed to compare other timings with them; until then these are not used.
     pub fn anchored(&self) -> bool {
         self.frozen || self.first_steps.len() >= ANCHORS || self.first_steps.iter().sum::<f64>() >= ANCHORING
     }
 
-    /// A full pass over `n` rows took so long.
+    /// Learns how long a full pass over `n` rows took.
     pub fn saw_rows(&mut self, n: usize, seconds: f64) {
         let kind = match n {
             1 => None,
@@ -202,8 +200,8 @@ impl Costs {
         }
     }
 
-    /// A pass over `n` rows that went on from what a source's draft had made took so long. It says nothing of T(n): what
-    /// is learnt is how far such passes are from what they should take.
+    /// Learns how long a pass over `n` rows took that went on from the rows of a source's draft. It does not change T(n), only the
+    /// ratio of such passes to their expected time.
     pub fn saw_resumed(&mut self, source: usize, n: usize, seconds: f64) {
         if let Some(cost) = self.resumed(source, n) {
             let kind = MOST_ROWS - 1 + self.draft.len() + source;
@@ -211,7 +209,7 @@ impl Costs {
         }
     }
 
-    /// `steps` draft steps of a source took so long together. A lookup has no steps: count its time elsewhere.
+    /// Learns how long `steps` draft steps of a source took together. A lookup has no steps: its time is counted elsewhere.
     pub fn saw_draft(&mut self, source: usize, seconds: f64, steps: usize) {
         if steps > 0 && !self.looks_up(source) {
             self.saw(Some(MOST_ROWS - 1 + source), seconds / steps as f64, steps);
@@ -228,7 +226,7 @@ impl Costs {
         self.draft[source] == 0.0
     }
 
-    /// A round goes by: the machine may have become faster or slower.
+    /// Lets a round pass: the machine may have become faster or slower.
     pub fn drift(&mut self) {
         if !self.frozen {
             self.filter.drift();

@@ -1,44 +1,44 @@
-//! What passes cost with several texts in them: what one text believes of costs, corrected by what was measured.
+//! The costs of passes with several texts: one text's estimates, corrected by measured times.
 //!
-//! A text by itself needs no correction: its own belief is corrected by its own rounds.
+//! A text by itself needs no correction: its own rounds correct its estimates.
 
 use std::collections::BTreeMap;
 
 use super::Costs;
 use crate::speculation::controller::SPIKE;
 
-/// How fast what was measured replaces what was believed.
+/// How fast measured times replace estimates.
 const LEARN: f64 = 0.2;
-/// After so many passes it has to be seen again what a plain round takes.
+/// After this many passes a plain round has to be measured again.
 const PLAIN_AGAIN: u64 = 24;
-/// What was seen before is then worth no more than so many passes.
+/// Earlier measurements then have the weight of at most this many passes.
 const WORTH: u32 = 4;
 
-/// What was seen of passes of one size.
+/// The measured times of passes with one number of rows.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// Over what was believed of them.
+    /// Their time over the estimated one.
     factor: f64,
     times: u32,
     /// The number of the pass that was the last.
     last: u64,
 }
 
-/// What was done in a round of several texts.
+/// The work of a round with several texts.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundWork {
     /// Drafted tokens that were verified.
     pub drafted: usize,
-    /// What drafting took, in plain steps by what was believed.
+    /// The estimated time of drafting, in plain steps.
     pub drafting: f64,
-    /// What all of it took; `None` where a plain round would not have been one pass.
+    /// The measured time of the round; `None` where a plain round would not have been one pass.
     pub seconds: Option<f64>,
 }
 
 /// Corrections of costs, for passes that several texts share.
 #[derive(Debug, Default)]
 pub struct Together {
-    /// By rows, the time of a full pass in that of plain steps.
+    /// By number of rows, the time of a full pass.
     full: BTreeMap<usize, Seen>,
     /// By source, the same of draft steps.
     draft: BTreeMap<usize, f64>,
@@ -61,13 +61,13 @@ impl Together {
         costs.rows(rows) * factor
     }
 
-    /// A draft step of so many texts together.
+    /// The cost of a draft step of so many texts together.
     pub fn draft(&self, costs: &Costs, source: usize, rows: usize) -> f64 {
         let factor = self.draft.get(&source).copied().unwrap_or(1.0);
         if costs.looks_up(source) { 0.0 } else { factor * costs.draft(source) * costs.rows(rows) }
     }
 
-    /// A full pass took so long.
+    /// Learns how long a full pass took.
     pub fn saw_rows(&mut self, costs: &Costs, rows: usize, seconds: f64) {
         let believed = self.rows(costs, rows);
         let now = seconds / believed;
@@ -80,14 +80,14 @@ impl Together {
             seen.times = seen.times.min(WORTH);
         }
         seen.last = self.passes;
-        // What is new tells of passes of this size, what is known well of the machine's speed, which all of them share.
+        // A new measurement says something of passes of this size; one that is known well, of the machine's speed for all passes.
         seen.times += 1;
         let new = f64::from(seen.times).recip();
         *step *= 1.0 + LEARN * (1.0 - new) * error;
         seen.factor = (seen.factor * (1.0 + new.max(0.25 * LEARN) * error)).clamp(0.25, 4.0);
     }
 
-    /// A draft step with so many rows took so long.
+    /// Learns how long a draft step with so many rows took.
     pub fn saw_draft(&mut self, costs: &Costs, source: usize, rows: usize, seconds: f64) {
         let Some(step) = self.step else { return };
         let believed = costs.draft(source) * costs.rows(rows) * step;
@@ -98,20 +98,20 @@ impl Together {
         }
     }
 
-    /// Whether it is unknown by now what a round without drafts takes, that has so many rows.
+    /// Whether a round without drafts, with so many rows, has to be measured.
     pub fn plain_is_due(&self, rows: usize) -> bool {
         self.full.get(&rows).is_none_or(|seen| self.passes - seen.last >= PLAIN_AGAIN)
     }
 
-    /// What a round is believed to take in plain rounds, whose passes have `base` rows, with so many drafted tokens and what
-    /// drafting them takes in plain steps.
+    /// The estimated time of a round, in plain rounds with `base` rows: with so many drafted tokens, and the time of drafting them in
+    /// plain steps.
     pub fn plain_rounds(&self, costs: &Costs, base: usize, drafted: usize, drafting: f64) -> f64 {
         let plain = self.rows(costs, base);
         // More rows never take less, whatever was measured.
         (drafting + self.rows(costs, base + drafted).max(plain)) / plain
     }
 
-    /// What a round has taken in plain rounds, by the clock where it tells.
+    /// The time of a round in plain rounds, measured where that is possible.
     pub fn taken(&self, costs: &Costs, base: usize, work: &RoundWork) -> f64 {
         let expected = self.plain_rounds(costs, base, work.drafted, work.drafting);
         match (self.step, work.seconds) {

@@ -1,5 +1,5 @@
-//! How sure a draft is of its tokens, by its logits. A draft step of a small model takes a tenth of a millisecond, so this may
-//! take a few microseconds, and need not be exact: nothing but statistics and the policy's estimates depend on it.
+//! How sure a draft is of its tokens, by its logits. A draft step of a small model takes a tenth of a millisecond, so this may only
+//! take a few microseconds. It need not be exact: only statistics and the policy's estimates depend on it.
 
 /// How many of a draft's best candidates are kept, to see later which would have been right.
 pub const CANDIDATES: usize = 5;
@@ -11,7 +11,7 @@ pub fn best(scores: Scores) -> Vec<u32> {
     best_of(scores, CANDIDATES)
 }
 
-/// The same of so many, or as many as there are.
+/// The ids of the `count` highest logits, or as many as there are.
 pub fn best_of(scores: Scores, count: usize) -> Vec<u32> {
     match scores {
         Scores::All(logits) => scores::best(logits, count).into_iter().map(|(id, _)| id).collect(),
@@ -19,7 +19,7 @@ pub fn best_of(scores: Scores, count: usize) -> Vec<u32> {
     }
 }
 
-/// The probability of a token, to about three digits; of the best there are, if only these are known.
+/// The probability of a token, to about three digits; among the best tokens, if only these are known.
 pub fn probability(scores: Scores, id: u32) -> f32 {
     match scores {
         Scores::All(logits) => probability_of(logits, logits[id as usize]),

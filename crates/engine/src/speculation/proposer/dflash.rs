@@ -1,5 +1,5 @@
-//! A DFlash head drafts a block of tokens in one pass: the text's last token and masks behind it, by keys and values that are made of
-//! what full passes of the model left of the text. A DSpark head is one whose logits also depend on the token in front.
+//! A DFlash head drafts a block of tokens in one pass: the text's last token and masks after it, with keys and values that are made
+//! of the rows that full passes left of the text. A DSpark head is one whose logits also depend on the token before.
 
 use super::{
     Apart, Left, Passes, Proposer, RAM_SPEED, ReadsRows, Supply,
@@ -17,13 +17,13 @@ use crate::{
 pub struct DflashProposer {
     text: HeadState,
     block: Block,
-    /// The position behind the last token that it has seen.
+    /// The position after the last token that it has seen.
     next: u32,
     /// The most tokens of the draft.
     most: usize,
-    /// What the block's pass said of each place, first to last.
+    /// The scores of each position of the block, first to last.
     scores: Vec<PlaceScores>,
-    /// Places that were asked for.
+    /// How many positions were asked for.
     asked: usize,
 }
 
@@ -53,7 +53,7 @@ impl DflashProposer {
         for place in 1..=masks as u32 {
             batch.push(mask, self.next + place, self.text.seq, true);
         }
-        // What is added to them may make any of them the best.
+        // A DSpark head adds to the logits, so that any of them may become the best.
         let want = if self.text.head.markov.is_some() { Want::Logits } else { want };
         let (scores, most) = (&mut self.scores, self.most);
         self.text.evaluate(&batch, want, |context| {
@@ -103,7 +103,7 @@ impl Apart for DflashProposer {
         (self.asked, self.most) = (0, most.min(self.block.most_drafted()));
     }
 
-    /// The first step is the pass. A later one has of its token what a DSpark head adds for it.
+    /// The first step runs the pass. Later steps only add what a DSpark head adds for their token.
     fn step(&mut self, token: u32, want: Want, look: &mut dyn FnMut(Scores)) -> bool {
         if self.asked == 0 && self.most > 0 {
             self.draft(token, want);
@@ -130,7 +130,7 @@ impl Proposer for DflashProposer {
         let seconds = |context: &Context| {
             context.bytes_read(None) as f64 / context.weights_read_speed().unwrap_or(RAM_SPEED)
         };
-        // A draft is one pass, however long; about so many tokens of it are looked at.
+        // A draft is one pass, however long. About this many tokens of it are used.
         let added = self.text.head.markov.as_ref().map_or(0.0, |markov| markov.bytes() as f64 / RAM_SPEED);
         let of_pass = seconds(&self.text.head.texts().context) / 4.0;
         let cost = (of_pass + added) / seconds(context);

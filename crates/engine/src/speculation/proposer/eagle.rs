@@ -1,5 +1,5 @@
-//! An EAGLE-3 head drafts: one layer that others trained for the model. It reads what full passes leave of every token before
-//! three of the model's layers, and has keys and values of its own, in a context of its own.
+//! An EAGLE-3 head: one layer that was trained for the model. It reads the rows that full passes leave before three of the model's
+//! layers, and has keys and values of its own, in a context of its own.
 
 use super::{
     Apart, Left, Passes, Proposer, RAM_SPEED, ReadsRows, Supply,
@@ -12,19 +12,20 @@ use crate::{
     speculation::policy::{SourceInfo, SourceKind},
 };
 
-/// What full passes left of a token whose next one was not known yet.
+/// The rows of a token whose next token was not known yet.
 struct Last {
     pos: u32,
     row: Vec<f32>,
 }
 
-/// Drafts for one text with an EAGLE-3 head. Its row at a position is the next token, with what was left of the one at that position.
+/// Drafts for one text with an EAGLE-3 head. Its row at a position is made of the next token and of the model's rows at that
+/// position.
 pub struct EagleProposer {
     text: HeadState,
     last: Option<Last>,
     /// The position of the next step.
     next: u32,
-    /// What the last step left.
+    /// The output of the last step.
     left: Vec<f32>,
 }
 

@@ -1,4 +1,4 @@
-//! The model drafts with its first layers, token by token with as many of them as it needs to be sure.
+//! The model drafts with its first layers, for each token with as many of them as it needs to be sure.
 
 use super::{
     LayerPasses, Passes, Proposer, Supply,
@@ -12,11 +12,11 @@ use crate::{
     },
 };
 
-/// Leaves at the first of some layers where the head is sure of the next token, at the last of them in any case: where
-/// it is not sure, the row goes on from where it was. Keys and values of the layers between are those of the tokens
-/// that came that far; verification goes on from the first exit, up to which all of them came.
+/// Ends a draft step at the first of some layers where the head is sure of the next token, and at the last of them in any case.
+/// Where it is not sure, the row goes on from there. The layers between have keys and values only of the tokens that came that
+/// far. Verification goes on from the first exit, which all tokens reached.
 ///
-/// Where the device keeps no rows, each exit would begin anew: then there is only the first.
+/// Where the device keeps no rows, each exit would have to begin again, so there is only the first.
 #[derive(Clone)]
 pub struct ExitsProposer {
     /// Ascending.
@@ -35,14 +35,14 @@ impl ExitsProposer {
         ExitsProposer { exits, passes }
     }
 
-    /// Leaves nothing to verification, which then begins with the first layer.
+    /// The same without rows for the verification, which then begins with the first layer.
     pub fn keeping_nothing(self) -> Self {
         ExitsProposer { passes: LayerPasses { prefix: 0, ..self.passes }, ..self }
     }
 }
 
 impl Proposer for ExitsProposer {
-    /// Half of the tokens are taken to go on at each exit, until their time tells.
+    /// Assumes that half of the tokens go on at each exit, until the time of steps is measured.
     fn info(&self, context: &Context) -> SourceInfo {
         let n_layer = context.model().plan.dims.n_layer;
         let cost = |layers: usize| context.mask_cost(&RunLayers::exit(n_layer, layers));

@@ -1,4 +1,5 @@
-//! A head of the model's own drafts: it reads what full passes leave of a text, and computes the rest by itself.
+//! Drafts with a small head that was fitted to the model: it reads rows that full passes leave of a text, and computes the rest by
+//! itself.
 
 use std::{path::Path, sync::Arc};
 
@@ -23,7 +24,7 @@ impl HeadSource {
         Self::new(&head, tables, context)
     }
 
-    /// The same for a head that is there already.
+    /// The same for a head in memory.
     pub fn new(head: &Head, tables: Arc<Tables>, context: &Context) -> Result<Self> {
         if !context.has_taps() {
             let what = "layers hand on more than one row of each token, so no head can draft: leave it out";
@@ -32,7 +33,7 @@ impl HeadSource {
         Ok(HeadSource(Arc::new(PackedHead::new(head, tables, Isa::detect())?)))
     }
 
-    /// What drafts for one text.
+    /// The proposer for one text.
     pub fn proposer(&self) -> HeadProposer {
         HeadProposer {
             drafter: Drafter::new(self.0.clone()),
@@ -44,12 +45,12 @@ impl HeadSource {
     }
 }
 
-/// Drafts for one text with a head. What it may choose from grows by what the text shows.
+/// Drafts for one text with a head. The tokens of the text are added to those that it may choose.
 pub struct HeadProposer {
     drafter: Drafter,
-    /// Tokens of the text that it may choose.
+    /// How many tokens of the text were added to them.
     read: usize,
-    /// What the first step of a draft goes on from.
+    /// The rows that the first step of a draft reads.
     taps: Vec<f32>,
     /// The position of that step's token.
     next: u32,
@@ -72,17 +73,17 @@ pub struct Choice {
 }
 
 impl HeadProposer {
-    /// Drafts may choose these too.
+    /// Adds tokens that drafts may choose.
     pub fn add_tokens(&mut self, tokens: &[u32]) {
         self.drafter.add_tokens(tokens);
     }
 
-    /// A draft begins behind the last token of which it has seen the rows.
+    /// Begins a draft after the last token of which it has seen the rows.
     pub fn begin(&mut self) {
         self.steps.clear();
     }
 
-    /// What comes behind the next token of the text, or of the draft.
+    /// Takes the next token of the text or of the draft, and predicts the one after it.
     pub fn step(&mut self, token: u32, together: Together) -> Choice {
         let origin = if self.steps.is_empty() { Origin::Taps(&self.taps) } else { Origin::Itself };
         self.drafter.step(origin, token, together);
@@ -96,10 +97,10 @@ impl HeadProposer {
         }
     }
 
-    /// The likeliest token behind these, of which the first follows the one that left the rows, and its probability. Steps that
-    /// it has made for tokens that turned out otherwise are forgotten.
+    /// The likeliest token after these, and its probability. The first of them follows the token that left the rows. Steps for tokens
+    /// that turned out to be others are dropped.
     pub fn guess(&mut self, tokens: &[u32], together: Together) -> Option<(u32, f32)> {
-        // The last one is always made anew: its logits may be gone.
+        // The last one is always computed again: its logits may be overwritten.
         let known = std::iter::zip(&self.steps, &tokens[..tokens.len() - 1]);
         let known = known.take_while(|(step, token)| step.token == **token).count();
         self.steps.truncate(known);
@@ -128,7 +129,7 @@ impl ReadsRows for HeadProposer {
         false
     }
 
-    /// The last row is all that it goes on from.
+    /// It only needs the last row.
     fn see(&mut self, Left { pos, rows, .. }: Left) {
         self.taps.clear();
         self.taps.extend(rows.last().into_iter().copied().flatten());

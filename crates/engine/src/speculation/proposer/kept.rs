@@ -1,7 +1,7 @@
-//! What a draft's first layers made, so that verification need not make it again.
+//! Rows of a draft's first layers, from which verification goes on.
 
-/// Rows as they came to a layer: of the text's last token first, then of the drafted ones but the last, which no draft
-/// step has read. Their cells are the draft's.
+/// Rows as they came to a layer: of the text's last token first, then of the drafted tokens but the last, which no draft step has
+/// read. Their cells are the draft's.
 #[derive(Debug, Default)]
 pub struct Kept {
     /// The layer that comes next; 0 if nothing is to be kept.
@@ -11,13 +11,13 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Forgets all rows, and keeps them at `layer` from now on.
+    /// Drops all rows, and keeps those at `layer` from now on.
     pub fn begin(&mut self, layer: usize) {
         self.layer = layer;
         self.hidden.clear();
     }
 
-    /// The row of a draft step.
+    /// Adds the row of a draft step.
     pub fn add(&mut self, row: &[f32]) {
         self.hidden.extend_from_slice(row);
     }

@@ -1,4 +1,4 @@
-//! What a DSpark head adds to a DFlash head: each token's logits depend on the token in front of it too.
+//! The part that a DSpark head adds to a DFlash head: each token's logits also depend on the token before.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     model,
 };
 
-/// Two matrices of a head, as they lie in its file.
+/// Two matrices of a head, as in its file.
 pub struct Markov {
     head: Arc<Model>,
     matrices: model::Markov,
@@ -31,7 +31,7 @@ impl Markov {
         self.head.weight_bytes(self.matrices.to_logits).len()
     }
 
-    /// Adds to logits what the token in front of them makes of each.
+    /// Adds to logits what depends on the token before.
     pub fn add(&self, token: u32, logits: &mut [f32], together: Together) {
         let mut column = vec![0.0; self.head.weight(self.matrices.of_token).cols];
         self.head.weight_row(self.matrices.of_token, token as usize, &mut column);

@@ -9,7 +9,7 @@ use crate::{
     },
 };
 
-/// Drafts on a fork of the text, which reads the full model's keys and values for all that is committed.
+/// Drafts on a fork of the text, which reads the full model's keys and values of the text so far.
 #[derive(Clone)]
 pub struct MaskProposer {
     name: String,
@@ -30,12 +30,12 @@ impl MaskProposer {
         MaskProposer { kind: SourceKind::Exit, ..Self::new(format!("exit {layers}"), mask) }
     }
 
-    /// Leaves nothing to verification, which then begins with the first layer.
+    /// The same without rows for the verification, which then begins with the first layer.
     pub fn keeping_nothing(self) -> Self {
         MaskProposer { passes: LayerPasses { prefix: 0, ..self.passes }, ..self }
     }
 
-    /// What a draft step runs.
+    /// The layers that a draft step runs.
     pub fn layers(&self) -> &RunLayers {
         &self.passes.mask
     }
@@ -63,7 +63,7 @@ pub(super) fn chance(cost: f64) -> f64 {
     1.0 / (1.0 + (0.3 - 3.0 * cost.clamp(0.0, 1.0)).exp())
 }
 
-/// What verification saves by going on after so many layers; `None` if that cannot be.
+/// The part that verification saves by going on after so many layers; `None` if that is not possible.
 pub(super) fn prefix(context: &Context, layers: usize) -> Option<Prefix> {
     let n_layer = context.model().plan.dims.n_layer;
     let possible = layers > 0 && context.keeps_hidden();

@@ -1,4 +1,4 @@
-//! What can draft. A proposer may be right or wrong, never harmful: its tokens are verified.
+//! Proposers make drafts. They cannot change a text, because their tokens are verified.
 
 pub mod confidence;
 mod dflash;
@@ -32,50 +32,50 @@ use crate::{
     scores::{Scores, Want},
 };
 
-/// Bytes that a usual machine reads of its RAM in a second.
+/// Bytes that a usual machine reads from RAM in a second.
 const RAM_SPEED: f64 = 40e9;
 
-/// What a proposer has for this round.
+/// The tokens that a proposer has for this round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supply {
     /// Nothing to draft.
     Nothing,
-    /// As many tokens as one likes, each at a price.
+    /// Any number of tokens, each of which has to be computed.
     Any,
     /// Tokens that are known already.
     Found(Ready),
 }
 
-/// Something that drafts. It says how, and decodes nothing in the context of the text.
+/// Makes drafts. It says how to make them, and evaluates nothing in the text's context itself.
 pub trait Proposer: Send {
-    /// What the policy is to know of it.
+    /// Its description for the policy.
     fn info(&self, context: &Context) -> SourceInfo;
 
-    /// What it could draft after `text`. From call to call the text of a run only grows.
+    /// The tokens that it could draft after `text`. From call to call the text of a run only grows.
     fn supply(&mut self, text: &[u32]) -> Supply;
 
-    /// What of the model drafts for it; `None` if it knows tokens itself.
+    /// The passes that make its drafts; `None` if it knows its tokens already.
     fn passes(&self) -> Option<Passes<'_>> {
         None
     }
 
-    /// What is drafted after `text` where its passes chose a token; `text` ends with what has been drafted before. Measurements
-    /// say it in the model's place, to have drafts accepted as often as they want.
+    /// The token to draft after `text`, if its passes chose `chosen`; `text` ends with the tokens drafted before. Measurements replace
+    /// it, so that drafts are accepted as often as they want.
     fn overrule(&mut self, _text: &[u32], chosen: u32) -> u32 {
         chosen
     }
 
-    /// The head that drafts for it, if its passes are [`Passes::Head`].
+    /// Its head, if its passes are [`Passes::Head`].
     fn head(&mut self) -> Option<&mut HeadProposer> {
         None
     }
 
-    /// What drafts for it, if its passes are [`Passes::Apart`].
+    /// Its source of drafts, if its passes are [`Passes::Apart`].
     fn apart(&mut self) -> Option<&mut dyn Apart> {
         None
     }
 
-    /// What is to see rows that full passes leave, if it drafts from them.
+    /// Its reader of rows that full passes leave, if it drafts from them.
     fn reader(&mut self) -> Option<&mut dyn ReadsRows> {
         None
     }
@@ -85,7 +85,7 @@ pub trait Proposer: Send {
         Vec::new()
     }
 
-    /// The mask that its draft steps run under, if that is all there is to them: so that others can time it.
+    /// The mask of its draft steps, if they are nothing but passes under a mask: so that these can be timed.
     fn mask(&self) -> Option<&RunLayers> {
         match self.passes()? {
             Passes::Layers(passes) => passes.further.is_empty().then_some(&passes.mask),
@@ -94,7 +94,7 @@ pub trait Proposer: Send {
     }
 }
 
-/// What of the model runs for a drafted token.
+/// What runs for a drafted token.
 #[derive(Clone, Copy, Debug)]
 pub enum Passes<'p> {
     /// Some of its layers.
@@ -107,24 +107,24 @@ pub enum Passes<'p> {
     Apart,
 }
 
-/// What drafts in a context of its own.
+/// Drafts in a context of its own.
 pub trait Apart {
-    /// How many tokens it knows.
+    /// The size of its vocabulary.
     fn n_vocab(&self) -> usize;
 
-    /// Evaluates what it can of a text, whose last token comes later.
+    /// Evaluates what it can of a text, but not its last token.
     fn read(&mut self, text: &[u32]);
 
-    /// A draft of at most so many tokens begins behind a text, whose last token is its first step's.
+    /// Begins a draft of at most so many tokens after a text. The text's last token is the first step's.
     fn begin(&mut self, text: &[u32], most: usize);
 
-    /// Shows what comes behind a token; false where that cannot be told.
+    /// Shows the scores after a token; false where they cannot be computed.
     fn step(&mut self, token: u32, want: Want, look: &mut dyn FnMut(Scores)) -> bool;
 }
 
-/// What drafts from rows that full passes leave before some layers.
+/// Drafts from rows that full passes leave before some layers.
 pub trait ReadsRows {
-    /// Which layers of so many, ascending; their number is behind the last one.
+    /// The layers before which it reads rows, ascending, of a model with `n_layer` layers. `n_layer` itself means after the last.
     fn layers(&self, n_layer: usize) -> Vec<usize>;
 
     /// Whether it wants the rows of prompts too.
@@ -133,20 +133,20 @@ pub trait ReadsRows {
     /// Sees rows of a text. Passes may have left none for the tokens before them.
     fn see(&mut self, left: Left);
 
-    /// Whether a draft can begin behind the token before this position.
+    /// Whether a draft can begin after the token before this position.
     fn leads_to(&self, pos: u32) -> bool;
 }
 
-/// What a full pass left of tokens that follow each other.
+/// Rows that a full pass left of consecutive tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct Left<'a> {
-    /// The text before them, as far as it is known.
+    /// The text before them.
     pub before: &'a [u32],
-    /// Which tokens they are.
+    /// The tokens.
     pub tokens: &'a [u32],
     /// The position of the first.
     pub pos: u32,
-    /// Of each, its rows as they came to the layers, one after the other.
+    /// For each token its rows before the layers, one after the other.
     pub rows: &'a [&'a [f32]],
 }
 
@@ -155,27 +155,27 @@ pub struct Left<'a> {
 pub struct LayerPasses {
     /// The first pass of each token.
     pub mask: RunLayers,
-    /// So many of the first layers run in full, and what they made is left to verification. 0: nothing is.
+    /// How many of the first layers run in full, and leave their rows for the verification; 0: none.
     pub prefix: usize,
-    /// Where the head is not sure, the row goes on from a layer, under a mask; and so on.
+    /// Where the head is not sure, the row goes on from a layer, under a mask. There may be several such passes.
     pub further: Vec<(usize, RunLayers)>,
 }
 
-/// What came out; kept from round to round for its memory.
+/// A draft; kept from round to round to reuse its memory.
 #[derive(Default)]
 pub struct Made {
     pub proposals: Vec<u32>,
     pub drafted: Vec<Drafted>,
     /// Per token the draft's best candidates, best first; empty if it has none.
     pub candidates: Vec<Vec<u32>>,
-    /// Other tokens that are verified in the place of the first, and what the draft gave them.
+    /// Other candidates for the first token that are verified, and the draft's probabilities of them.
     pub others: Vec<u32>,
     pub others_drafted: Vec<Drafted>,
     /// Which of them was accepted, where the first was not.
     pub other: Option<usize>,
-    /// It ended at the most that was allowed and would have gone on.
+    /// Whether it ended at the most tokens that were allowed and would have gone on.
     pub cut: bool,
-    /// What verification may go on from.
+    /// Rows from which verification may go on.
     pub kept: Kept,
 }
 
@@ -192,7 +192,7 @@ impl Made {
         kept.begin(0);
     }
 
-    /// What else a draft thought of in the place of its first token.
+    /// Adds other candidates for the first token.
     pub fn consider(&mut self, first: u32, tokens: &[u32], confidences: &[f32]) {
         for (&token, &confidence) in tokens.iter().zip(confidences).filter(|(token, _)| **token != first) {
             self.others.push(token);
@@ -200,12 +200,12 @@ impl Made {
         }
     }
 
-    /// The token that was accepted in a place.
+    /// The accepted token at an index.
     pub fn accepted(&self, place: usize) -> u32 {
         self.other.map_or(self.proposals[place], |other| self.others[other])
     }
 
-    /// Which row of the verification comes behind so many accepted tokens.
+    /// The row of the verification that comes after so many accepted tokens.
     pub fn row_behind(&self, accepted: usize) -> usize {
         match self.other {
             Some(other) if accepted > 0 => self.proposals.len() + other + 1,
@@ -213,7 +213,7 @@ impl Made {
         }
     }
 
-    /// Takes back what a proposer added against the rules: more than it may, or something after an end of text.
+    /// Removes tokens that a proposer may not add: more than `most`, or any after an end of text.
     pub fn trim(&mut self, most: usize, ends: &dyn Fn(u32) -> bool) {
         let end = self.proposals.iter().position(|&token| ends(token)).map_or(most, |end| most.min(end + 1));
         self.proposals.truncate(end);

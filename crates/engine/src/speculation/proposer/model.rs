@@ -1,4 +1,4 @@
-//! A draft model: another model with the same vocabulary reads the text in a context of its own, and says how it goes on.
+//! A draft model: another model with the same vocabulary reads the text in a context of its own, and drafts its continuation.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +10,7 @@ use crate::{
     speculation::policy::{SourceInfo, SourceKind},
 };
 
-/// Tokens of the text that are still to come, and of drafts.
+/// Cells for tokens that are still to come, and for drafts.
 const ROOM: usize = 32;
 
 /// A draft model that is ready for the texts of a context.
@@ -23,14 +23,14 @@ struct DraftModel {
     texts: Mutex<Texts>,
 }
 
-/// What of the texts the draft model has in its cache.
+/// The draft model's context, and the texts in its cache.
 struct Texts {
     context: Context,
     read: ReadTexts,
 }
 
 impl ModelSource {
-    /// Drafts by a context of the draft model, which is opened if its vocabulary is that of the model it drafts for.
+    /// Opens the context of a draft model, if its vocabulary is that of the model that it drafts for.
     pub fn open(
         model: &Model,
         vocabulary: &Tokenizer,
@@ -46,7 +46,7 @@ impl ModelSource {
         Ok(ModelSource(Arc::new(DraftModel { name, n_vocab, texts })))
     }
 
-    /// What drafts for one text.
+    /// The proposer for one text.
     pub fn proposer(&self) -> ModelProposer {
         let seq = self.0.texts().read.add();
         ModelProposer { seq, model: self.0.clone(), failed: false, late: Vec::new() }
@@ -54,7 +54,7 @@ impl ModelSource {
 }
 
 impl DraftModel {
-    /// What a panic has left is a cache like any other: what is wrong in it is drafts.
+    /// After a panic the cache can still be used: it may only have wrong drafts.
     fn texts(&self) -> MutexGuard<'_, Texts> {
         self.texts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -64,14 +64,14 @@ impl DraftModel {
 pub struct ModelProposer {
     model: Arc<DraftModel>,
     seq: SeqId,
-    /// It cannot go on: a pass has failed.
+    /// Whether a pass has failed, so that it cannot go on.
     failed: bool,
-    /// What is to be evaluated before the next step's token.
+    /// Tokens that have to be evaluated before the next step's token.
     late: Vec<u32>,
 }
 
 impl ModelProposer {
-    /// These tokens behind those that are evaluated.
+    /// Evaluates tokens after those that are evaluated already.
     fn evaluate<T>(&mut self, mut batch: Batch, want: Want, look: impl FnOnce(&Context) -> T) -> Option<T> {
         let mut texts = self.model.texts();
         let Texts { context, read } = &mut *texts;

@@ -9,7 +9,7 @@ use crate::{
     },
 };
 
-/// Goes on from what that head has predicted itself, to any length.
+/// Each step goes on from what the head has predicted itself, to any length.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MtpProposer;
 

@@ -1,7 +1,7 @@
-//! Drafts by looking up: where the end of the text stood before, what came next may come again.
+//! Drafts by lookups: where the text's last tokens occurred before, the tokens that followed may follow again.
 //!
-//! As in LZ77 compressors, a table leads from the last few tokens to where they stood last, and from there a chain
-//! to where they stood before that. Adding a token costs O(1), a lookup at most [`TRIES`] comparisons.
+//! As in LZ77 compressors, a table gives the last occurrence of the last few tokens, and a chain the occurrences before that. Adding
+//! a token costs O(1), a lookup at most [`TRIES`] comparisons.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::{
 
 /// Occurrences that are compared, from the latest on.
 const TRIES: usize = 16;
-/// Longer matches are not told apart.
+/// The longest match that is counted; longer ones count as this.
 const LONGEST_MATCH: usize = 32;
 const NONE: u32 = u32::MAX;
 
@@ -28,8 +28,8 @@ pub struct NgramProposer {
     found: Vec<u32>,
 }
 
-/// As the program does by default: a shorter match misleads more often than it helps, and longer drafts than that are
-/// verified in one pass that is no cheaper by the token.
+/// The program's default: shorter matches are wrong more often than they help, and longer drafts are not cheaper per token to
+/// verify.
 impl Default for NgramProposer {
     fn default() -> Self {
         NgramProposer::new(3, 16)
@@ -48,8 +48,7 @@ impl NgramProposer {
         }
     }
 
-    /// Takes in what the text has gained. The last gram is never its own match: it is looked up before it
-    /// enters the table.
+    /// Adds the new tokens of the text. The last gram never matches itself: it is looked up before it is added.
     fn extend(&mut self, text: &[u32]) {
         if text.len() < self.before.len() {
             self.latest.clear();
@@ -74,7 +73,7 @@ impl NgramProposer {
             }
             let pairs = text.iter().rev().zip(text[..=end as usize].iter().rev());
             let len = pairs.take(LONGEST_MATCH).take_while(|(a, b)| a == b).count();
-            // The hash may lie.
+            // Hashes may collide.
             if len >= self.min_match && best.is_none_or(|(_, longest)| len > longest) {
                 best = Some((end as usize, len));
             }
@@ -93,7 +92,7 @@ impl Proposer for NgramProposer {
         self.extend(text);
         self.found.clear();
         let Some((end, match_len)) = self.longest_match(text) else { return Supply::Nothing };
-        // A match that reaches into its own continuation goes round, as in "ab ab ab".
+        // A match that reaches into its own continuation repeats, as in "ab ab ab".
         let period = text.len() - 1 - end;
         for i in 0..self.max_tokens {
             self.found.push(text[end + 1 + i % period]);

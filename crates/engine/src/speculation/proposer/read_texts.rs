@@ -1,5 +1,5 @@
-//! Which texts a small context has evaluated. Those that have ended stay while there is room, for a text that begins alike: a
-//! conversation comes back with every turn.
+//! The texts that a small context has evaluated. Texts that have ended stay while there is room, for texts with the same beginning:
+//! a conversation comes back with every turn.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -24,19 +24,19 @@ impl ReadTexts {
         self.last
     }
 
-    /// What is evaluated of a sequence.
+    /// The evaluated tokens of a sequence.
     pub fn tokens(&mut self, seq: SeqId) -> &mut Vec<u32> {
         self.known.entry(seq).or_default()
     }
 
-    /// A sequence is to begin with these tokens: it keeps what it has of them, or takes over what another has, whichever is more.
-    /// Gives how many that are; `None` if it cannot be cut to so many.
+    /// Lets a sequence begin with these tokens: it keeps those that it has, or takes over those of another one, whichever are more.
+    /// Returns how many these are; `None` if it cannot be cut to them.
     pub fn begin(&mut self, context: &mut Context, seq: SeqId, tokens: &[u32]) -> Option<usize> {
         let same = |known: &[u32]| std::iter::zip(known, tokens).take_while(|(a, b)| a == b).count();
         let own = context.kv().restorable(seq, same(self.tokens(seq)));
         let others = self.known.iter().filter(|(other, _)| **other != seq);
         let others = others.map(|(&other, known)| (context.kv().restorable(other, same(known)), other));
-        // Among equals the first one made, so that runs are alike.
+        // Among equals the sequence with the lowest id, so that runs are alike.
         let best = others.max_by_key(|&(same, other)| (same, std::cmp::Reverse(other)));
         let kept = match best.filter(|(same, _)| *same > own) {
             Some((same, other)) => {
@@ -51,13 +51,13 @@ impl ReadTexts {
         Some(kept)
     }
 
-    /// A sequence has nothing any more.
+    /// Removes all tokens of a sequence.
     pub fn forget(&mut self, context: &mut Context, seq: SeqId) {
         context.remove(seq);
         self.known.remove(&seq);
     }
 
-    /// A text has ended.
+    /// Marks a text as ended.
     pub fn end(&mut self, context: &mut Context, seq: SeqId) {
         self.ended.push_back(seq);
         while self.ended.len() > MOST_ENDED {
@@ -65,8 +65,8 @@ impl ReadTexts {
         }
     }
 
-    /// Frees so many cells, if that can be done without what this sequence has: texts that have ended go first, then the others, which are
-    /// evaluated again when they go on.
+    /// Frees so many cells, if that is possible without those of this sequence. Texts that have ended are removed first, then the
+    /// others, which are evaluated again when they go on.
     pub fn make_room(&mut self, context: &mut Context, seq: SeqId, cells: usize) {
         while context.kv().free_cells() < cells && self.let_go(context) {}
         if context.kv().free_cells() < cells {
@@ -75,7 +75,7 @@ impl ReadTexts {
         }
     }
 
-    /// Of the text that has ended first.
+    /// Removes the text that has ended first.
     fn let_go(&mut self, context: &mut Context) -> bool {
         let Some(oldest) = self.ended.pop_front() else { return false };
         context.remove(oldest);

@@ -1,5 +1,5 @@
-//! Heads that others trained for a model: what all of them have. Such a head has a context of its own, and reads what full passes of
-//! the model leave of every token before some layers.
+//! The common part of heads that were trained for a model. Such a head has a context of its own, and reads the rows that full passes
+//! of the model leave before some layers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +11,7 @@ use crate::{
     scores::{Scores, Top, Want},
 };
 
-/// Rows that wait for a draft, at most. Beyond them the first are let go, and the head attends to fewer tokens.
+/// The most rows that wait for a draft. Beyond them the first are dropped, and the head attends to fewer tokens.
 const MOST_WAITING: usize = 64;
 /// Cells for tokens that are still to come, and for drafts.
 const ROOM: usize = 32;
@@ -25,9 +25,9 @@ pub(super) struct Trained {
     pub taps: Vec<usize>,
     /// The token of each of its logits; `None` where these are the model's tokens.
     tokens: Option<Vec<u32>>,
-    /// It drafts a block at once.
+    /// For a head that drafts a block at once.
     pub block: Option<Block>,
-    /// What tokens of a block add to each other's logits.
+    /// For a head whose logits in a block also depend on the token before.
     pub markov: Option<Markov>,
     pub n_vocab: usize,
     texts: Mutex<Texts>,
@@ -58,7 +58,7 @@ impl TrainedSource {
         Ok(TrainedSource(Arc::new(Trained { taps, tokens, block, markov, n_vocab: of.n_vocab(), texts })))
     }
 
-    /// What drafts for one text.
+    /// The proposer for one text.
     pub fn proposer(&self) -> Box<dyn Proposer> {
         let text = HeadState::new(self.0.clone());
         match self.0.block {
@@ -69,12 +69,12 @@ impl TrainedSource {
 }
 
 impl Trained {
-    /// What a panic has left is a cache like any other: what is wrong in it is drafts.
+    /// After a panic the cache can still be used: it may only have wrong drafts.
     pub fn texts(&self) -> MutexGuard<'_, Texts> {
         self.texts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What its logits say of the model's tokens.
+    /// Shows its scores as scores of the model's tokens.
     pub fn look(&self, scores: Scores, look: &mut dyn FnMut(Scores)) {
         match (&self.tokens, scores) {
             (None, scores) => look(scores),
@@ -96,9 +96,9 @@ pub(super) struct HeadState {
     pub head: Arc<Trained>,
     pub seq: SeqId,
     pub late: Late,
-    /// Its cells that are the text's and no draft's.
+    /// How many of its cells are the text's, and not a draft's.
     certain: usize,
-    /// It cannot go on: a pass has failed.
+    /// Whether a pass has failed, so that it cannot go on.
     pub failed: bool,
 }
 
@@ -170,7 +170,7 @@ impl Drop for HeadState {
     fn drop(&mut self) {
         let mut texts = self.head.texts();
         let Texts { context, read } = &mut *texts;
-        // Drafts are no part of what stays.
+        // Drafts do not stay.
         let known = read.tokens(self.seq).len();
         match known > 0 && context.kv().len(self.seq) >= known && context.truncate(self.seq, known).is_ok() {
             true => read.end(context, self.seq),
@@ -179,7 +179,7 @@ impl Drop for HeadState {
     }
 }
 
-/// Rows of a text that are still to be evaluated, and what they are made of.
+/// Rows of a text that are still to be evaluated, and their inputs.
 #[derive(Default)]
 pub(super) struct Late {
     pub rows: Vec<Row>,
@@ -192,7 +192,7 @@ impl Late {
         self.before.extend_from_slice(before);
     }
 
-    /// No more than may wait.
+    /// Drops the first rows if there are more than may wait.
     pub fn let_go(&mut self) {
         let gone = self.rows.len().saturating_sub(MOST_WAITING);
         let width = self.before.len() / self.rows.len().max(1);
@@ -200,8 +200,8 @@ impl Late {
         self.before.drain(..gone * width);
     }
 
-    /// Forgets what drafts left behind the first `certain` cells of a sequence; and all of them, if these rows do not go on from there
-    /// or there is no room. Gives the cells that are left.
+    /// Removes what drafts left after the first `certain` cells of a sequence. Removes all cells if these rows do not follow them or
+    /// there is no room. Returns the cells that are left.
     fn cut(&self, Texts { context, read }: &mut Texts, seq: SeqId, certain: usize) -> usize {
         let mut left = certain;
         let goes_on = context.kv().len(seq) >= certain && context.truncate(seq, certain).is_ok();
@@ -210,7 +210,7 @@ impl Late {
             read.forget(context, seq);
             left = 0;
         }
-        // Other texts are seen anew when they go on.
+        // Other texts are evaluated again when they go on.
         let wanted = self.rows.len() + ROOM;
         read.make_room(context, seq, wanted);
         if context.kv().free_cells() < wanted {
