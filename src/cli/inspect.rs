@@ -333,71 +333,32 @@ fn value_text(value: &Value) -> String {
     match value {
         Value::String(text) => shortened(text),
         Value::Array(array) => array_text(array),
-        Value::U8(x) => x.to_string(),
-        Value::I8(x) => x.to_string(),
-        Value::U16(x) => x.to_string(),
-        Value::I16(x) => x.to_string(),
-        Value::U32(x) => x.to_string(),
-        Value::I32(x) => x.to_string(),
-        Value::F32(x) => format!("{x:?}"),
         Value::Bool(x) => x.to_string(),
-        Value::U64(x) => x.to_string(),
-        Value::I64(x) => x.to_string(),
+        Value::F32(x) => format!("{x:?}"),
         Value::F64(x) => format!("{x:?}"),
+        number => number.integer().expect("the other types are integers").to_string(),
     }
 }
 
 fn array_text(array: &Array) -> String {
     const SHOWN: usize = 6;
-    fn first<T: std::fmt::Debug>(values: &[T]) -> Vec<String> {
-        values.iter().take(SHOWN).map(|x| format!("{x:?}")).collect()
-    }
-    let shown = match array {
-        Array::U8(x) => first(x),
-        Array::I8(x) => first(x),
-        Array::U16(x) => first(x),
-        Array::I16(x) => first(x),
-        Array::U32(x) => first(x),
-        Array::I32(x) => first(x),
-        Array::F32(x) => first(x),
-        Array::Bool(x) => first(x),
-        Array::String(x) => x.iter().take(SHOWN).map(|s| format!("\"{}\"", shortened(s))).collect(),
-        Array::U64(x) => first(x),
-        Array::I64(x) => first(x),
-        Array::F64(x) => first(x),
-    };
+    let shown = array.iter().take(SHOWN).map(|value| match value {
+        Value::String(text) => format!("\"{}\"", shortened(&text)),
+        value => value_text(&value),
+    });
     let more = if array.len() > SHOWN { ", .." } else { "" };
-    format!("[{}{more}] ({} x {})", shown.join(", "), array.len(), array.element_kind())
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    format!("[{shown}{more}] ({} x {})", array.len(), array.element_kind())
 }
 
 fn value_json(value: &Value) -> Json {
     match value {
-        Value::U8(x) => json!(x),
-        Value::I8(x) => json!(x),
-        Value::U16(x) => json!(x),
-        Value::I16(x) => json!(x),
-        Value::U32(x) => json!(x),
-        Value::I32(x) => json!(x),
-        Value::F32(x) => float_json(*x),
+        Value::String(text) => json!(text),
+        Value::Array(array) => array.iter().map(|value| value_json(&value)).collect(),
         Value::Bool(x) => json!(x),
-        Value::String(x) => json!(x),
-        Value::U64(x) => json!(x),
-        Value::I64(x) => json!(x),
+        Value::F32(x) => float_json(*x),
         Value::F64(x) => float_json(*x),
-        Value::Array(array) => match array {
-            Array::U8(x) => json!(x),
-            Array::I8(x) => json!(x),
-            Array::U16(x) => json!(x),
-            Array::I16(x) => json!(x),
-            Array::U32(x) => json!(x),
-            Array::I32(x) => json!(x),
-            Array::F32(x) => x.iter().copied().map(float_json).collect(),
-            Array::Bool(x) => json!(x),
-            Array::String(x) => x.iter().collect(),
-            Array::U64(x) => json!(x),
-            Array::I64(x) => json!(x),
-            Array::F64(x) => x.iter().copied().map(float_json).collect(),
-        },
+        number => json!(number.integer().expect("the other types are integers")),
     }
 }
 

@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
     /// The bytes of `count` items of `size` each.
     pub fn take_items(&mut self, count: u64, size: usize, place: Place) -> Result<&'a [u8]> {
         match count.checked_mul(size as u64) {
-            Some(len) if len <= self.left() as u64 => self.take(len, place),
+            Some(len) if len <= self.left() as u64 || size == 1 => self.take(len, place),
             _ => Err(self.cut(place, format_args!("{count} items of {size} bytes"))),
         }
     }
