@@ -55,159 +55,82 @@ impl Tier for Scalar {
     }
 }
 
+/// Methods as [`instructions!`](super::tier) makes them, of code that every machine has.
+macro_rules! methods {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*) $(-> $out:ty)? { $body:expr })+) => {$(
+        #[inline(always)]
+        fn $name(self, $($arg: $ty),*) $(-> $out)? {
+            $body
+        }
+    )+};
+}
+
+/// Methods whose result has each lane by itself: in their code the arguments stand for one lane.
+macro_rules! lane_by_lane {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*) -> $out:ty { $lane:expr })+) => {$(
+        #[inline(always)]
+        fn $name(self, $($arg: $ty),*) -> $out {
+            from_fn(|i| {
+                let ($($arg,)*) = ($($arg[i],)*);
+                $lane
+            })
+        }
+    )+};
+}
+
 impl Simd for Scalar {
     type F = F;
     type I = I;
     const REGISTERS: usize = 4;
 
     #[inline(always)]
-    fn splat(self, x: f32) -> F {
-        [x; LANES]
-    }
-    #[inline(always)]
-    fn load(self, x: &[f32; LANES]) -> F {
-        *x
-    }
-    #[inline(always)]
-    fn store(self, v: F, to: &mut [f32; LANES]) {
-        *to = v;
-    }
-    #[inline(always)]
-    fn splat_f16(self, x: F16) -> F {
-        [x.to_f32(); LANES]
-    }
-    #[inline(always)]
-    fn load_f16(self, x: &[F16; LANES]) -> F {
-        x.map(F16::to_f32)
-    }
-    #[inline(always)]
-    fn store_f16(self, v: F, to: &mut [F16; LANES]) {
-        *to = v.map(|x| F16(half::f16::from_f32_const(x).to_le_bytes()));
-    }
-    #[inline(always)]
-    fn load_bf16(self, x: &[[u8; 2]; LANES]) -> F {
-        x.map(|b| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16))
-    }
-    #[inline(always)]
-    fn load_i8(self, x: &[i8; LANES]) -> F {
-        x.map(f32::from)
-    }
-    #[inline(always)]
-    fn load_nibbles(self, x: &[u8; LANES], high: usize, levels: &[i8; 16]) -> F {
-        x.map(|byte| f32::from(levels[usize::from(byte >> (4 * high) & 15)]))
-    }
-    #[inline(always)]
-    fn add_where(self, v: F, lanes: u16, x: f32) -> F {
-        from_fn(|i| if lanes >> i & 1 == 1 { v[i] + x } else { v[i] })
-    }
-    #[inline(always)]
-    fn transpose(self, rows: [F; LANES]) -> [F; LANES] {
-        from_fn(|i| from_fn(|j| rows[j][i]))
-    }
-    #[inline(always)]
-    fn add(self, a: F, b: F) -> F {
-        from_fn(|i| a[i] + b[i])
-    }
-    #[inline(always)]
-    fn sub(self, a: F, b: F) -> F {
-        from_fn(|i| a[i] - b[i])
-    }
-    #[inline(always)]
-    fn mul(self, a: F, b: F) -> F {
-        from_fn(|i| a[i] * b[i])
-    }
-    #[inline(always)]
-    fn div(self, a: F, b: F) -> F {
-        from_fn(|i| a[i] / b[i])
-    }
-    #[inline(always)]
-    fn sqrt(self, a: F) -> F {
-        a.map(f32::sqrt)
-    }
-    #[inline(always)]
-    fn abs(self, a: F) -> F {
-        a.map(f32::abs)
-    }
-    #[inline(always)]
-    fn fma(self, a: F, b: F, c: F) -> F {
-        from_fn(|i| fused(a[i], b[i], c[i]))
-    }
-    #[inline(always)]
-    fn max(self, a: F, b: F) -> F {
-        from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
-    }
-    #[inline(always)]
-    fn min(self, a: F, b: F) -> F {
-        from_fn(|i| if a[i] < b[i] { a[i] } else { b[i] })
-    }
-    #[inline(always)]
-    fn round_ties_even(self, a: F) -> F {
-        a.map(f32::round_ties_even)
-    }
-    #[inline(always)]
-    fn if_more(self, a: F, b: F, x: F, y: F) -> F {
-        from_fn(|i| if a[i] > b[i] { x[i] } else { y[i] })
-    }
-    #[inline(always)]
     fn to_i32(self, a: F) -> I {
         const LIMIT: f32 = 2_147_483_648.0;
         a.map(|x| if (-LIMIT..LIMIT).contains(&x) { x.round_ties_even() as i32 } else { i32::MIN })
     }
-    #[inline(always)]
-    fn from_i32(self, a: I) -> F {
-        a.map(|x| x as f32)
+
+    lane_by_lane! {
+        fn load_f16(x: &[F16; LANES]) -> F { x.to_f32() }
+        fn load_bf16(x: &[[u8; 2]; LANES]) -> F { f32::from_bits(u32::from(u16::from_le_bytes(x)) << 16) }
+        fn load_i8(x: &[i8; LANES]) -> F { f32::from(x) }
+        fn add(a: F, b: F) -> F { a + b }
+        fn sub(a: F, b: F) -> F { a - b }
+        fn mul(a: F, b: F) -> F { a * b }
+        fn div(a: F, b: F) -> F { a / b }
+        fn sqrt(a: F) -> F { a.sqrt() }
+        fn abs(a: F) -> F { a.abs() }
+        fn fma(a: F, b: F, c: F) -> F { fused(a, b, c) }
+        fn max(a: F, b: F) -> F { if a > b { a } else { b } }
+        fn min(a: F, b: F) -> F { if a < b { a } else { b } }
+        fn round_ties_even(a: F) -> F { a.round_ties_even() }
+        fn if_more(a: F, b: F, x: F, y: F) -> F { if a > b { x } else { y } }
+        fn from_i32(a: I) -> F { a as f32 }
+        fn to_bits(a: F) -> I { a.to_bits() as i32 }
+        fn from_bits(a: I) -> F { f32::from_bits(a as u32) }
+        fn add_i32(a: I, b: I) -> I { a.wrapping_add(b) }
+        fn sub_i32(a: I, b: I) -> I { a.wrapping_sub(b) }
+        fn max_i32(a: I, b: I) -> I { a.max(b) }
     }
-    #[inline(always)]
-    fn to_bits(self, a: F) -> I {
-        a.map(|x| x.to_bits() as i32)
-    }
-    #[inline(always)]
-    fn from_bits(self, a: I) -> F {
-        a.map(|x| f32::from_bits(x as u32))
-    }
-    #[inline(always)]
-    fn splat_i32(self, x: i32) -> I {
-        [x; LANES]
-    }
-    #[inline(always)]
-    fn add_i32(self, a: I, b: I) -> I {
-        from_fn(|i| a[i].wrapping_add(b[i]))
-    }
-    #[inline(always)]
-    fn sub_i32(self, a: I, b: I) -> I {
-        from_fn(|i| a[i].wrapping_sub(b[i]))
-    }
-    #[inline(always)]
-    fn max_i32(self, a: I, b: I) -> I {
-        from_fn(|i| a[i].max(b[i]))
-    }
-    #[inline(always)]
-    fn shl_i32(self, a: I, n: u32) -> I {
-        a.map(|x| x << n)
-    }
-    #[inline(always)]
-    fn shr_i32(self, a: I, n: u32) -> I {
-        a.map(|x| x >> n)
-    }
-    #[inline(always)]
-    fn store_i8(self, v: I, to: &mut [i8; LANES]) {
-        *to = v.map(|x| x.clamp(-128, 127) as i8);
-    }
-    #[inline(always)]
-    fn reduce_add(self, a: F) -> f32 {
-        tree(a, |a, b| a + b)
-    }
-    #[inline(always)]
-    fn reduce_max(self, a: F) -> f32 {
-        tree(a, |a, b| if a > b { a } else { b })
-    }
-    #[inline(always)]
-    fn reduce_add_i32(self, a: I) -> i32 {
-        tree(a, i32::wrapping_add)
-    }
-    #[inline(always)]
-    fn reduce_max_i32(self, a: I) -> i32 {
-        tree(a, i32::max)
+
+    methods! {
+        fn splat(x: f32) -> F { [x; LANES] }
+        fn load(x: &[f32; LANES]) -> F { *x }
+        fn store(v: F, to: &mut [f32; LANES]) { *to = v }
+        fn splat_f16(x: F16) -> F { [x.to_f32(); LANES] }
+        fn store_f16(v: F, to: &mut [F16; LANES]) { *to = v.map(|x| F16(half::f16::from_f32_const(x).to_le_bytes())) }
+        fn load_nibbles(x: &[u8; LANES], high: usize, levels: &[i8; 16]) -> F {
+            x.map(|byte| f32::from(levels[usize::from(byte >> (4 * high) & 15)]))
+        }
+        fn add_where(v: F, lanes: u16, x: f32) -> F { from_fn(|i| if lanes >> i & 1 == 1 { v[i] + x } else { v[i] }) }
+        fn transpose(rows: [F; LANES]) -> [F; LANES] { from_fn(|i| from_fn(|j| rows[j][i])) }
+        fn splat_i32(x: i32) -> I { [x; LANES] }
+        fn shl_i32(a: I, n: u32) -> I { a.map(|x| x << n) }
+        fn shr_i32(a: I, n: u32) -> I { a.map(|x| x >> n) }
+        fn store_i8(v: I, to: &mut [i8; LANES]) { *to = v.map(|x| x.clamp(-128, 127) as i8) }
+        fn reduce_add(a: F) -> f32 { tree(a, |a, b| a + b) }
+        fn reduce_max(a: F) -> f32 { tree(a, |a, b| if a > b { a } else { b }) }
+        fn reduce_add_i32(a: I) -> i32 { tree(a, i32::wrapping_add) }
+        fn reduce_max_i32(a: I) -> i32 { tree(a, i32::max) }
     }
 }
 
