@@ -76,36 +76,36 @@ impl FileType {
                 high_plane: Some(PerHighBits::same(Format::Q4_0High)),
                 packed: numbers(8, "SCALE"),
                 halves: &[0],
-                ..Self::new(Format::Q4_0, split::q4_0)
+                ..Self::new(Format::Q4_0, split::same_scales::<BlockQ4_0>)
             },
             T::Q4_1 => FileType {
                 high_plane: Some(PerHighBits::same(Format::Q4_1High)),
                 packed: numbers(0, "SCALE_AND_MINIMUM"),
                 halves: &[0, 2],
-                ..Self::new(Format::Q4_1, split::q4_1)
+                ..Self::new(Format::Q4_1, split::same_scales::<BlockQ4_1>)
             },
             T::Q5_0 => FileType {
                 packed: numbers(16, "SCALE"),
                 halves: &[0],
-                ..Self::new(Format::Q5_0, split::q5_0)
+                ..Self::new(Format::Q5_0, split::same_scales::<BlockQ5_0>)
             },
             T::Q5_1 => FileType {
                 packed: numbers(0, "SCALE_AND_MINIMUM"),
                 halves: &[0, 2],
-                ..Self::new(Format::Q5_1, split::q5_1)
+                ..Self::new(Format::Q5_1, split::same_scales::<BlockQ5_1>)
             },
             T::Q8_0 => FileType {
                 high_plane: Some(PerHighBits { most: Format::Q8High, two: Format::Q8Top }),
                 // Its bytes are made signed.
                 packed: numbers(0, "SCALE"),
                 halves: &[0],
-                ..Self::new(Format::Q8_0, split::q8_0)
+                ..Self::new(Format::Q8_0, split::same_scales::<BlockQ8_0>)
             },
             T::Q2_K => FileType {
                 conversion: Some("in four bits"),
                 packed: numbers(0, "FOUR_BITS_OF_HALVES"),
                 halves: &[80, 82],
-                ..Self::new(Format::Q2_K, split::q2_k)
+                ..Self::new(Format::Q2_K, split::same_scales::<BlockQ2K>)
             },
             T::Q3_K => FileType {
                 packed: numbers(4, "SIX_BITS_OF_HALVES"),
@@ -116,13 +116,13 @@ impl FileType {
                 high_plane: Some(PerHighBits::same(Format::Q4KHigh)),
                 packed: numbers(0, "SIX_BITS_AND_MINIMUM"),
                 halves: &[0, 2],
-                ..Self::new(Format::Q4_K, split::q4_k)
+                ..Self::new(Format::Q4_K, split::same_scales::<BlockQ4K>)
             },
             T::Q5_K => FileType {
                 high_plane: Some(PerHighBits { most: Format::Q5KHigh, two: Format::Q5KTop }),
                 packed: numbers(0, "SIX_BITS_AND_MINIMUM"),
                 halves: &[0, 2],
-                ..Self::new(Format::Q5_K, split::q5_k)
+                ..Self::new(Format::Q5_K, split::same_scales::<BlockQ5K>)
             },
             T::Q6_K => FileType {
                 high_plane: Some(PerHighBits { most: Format::Q6KHigh, two: Format::Q6KTop }),
@@ -133,7 +133,7 @@ impl FileType {
             T::IQ4_NL => FileType {
                 packed: packed(LEVELS_IQ4, "SCALE"),
                 halves: &[0],
-                ..Self::new(Format::Iq4Nl, split::iq4_nl)
+                ..Self::new(Format::Iq4Nl, split::same_scales::<BlockIq4Nl>)
             },
             T::IQ4_XS => FileType {
                 conversion: Some("with its scales multiplied out"),
@@ -143,7 +143,7 @@ impl FileType {
             },
             T::MXFP4 => FileType {
                 packed: packed(LEVELS_E2M1, "POWER_OF_TWO"),
-                ..Self::new(Format::Mxfp4, split::mxfp4)
+                ..Self::new(Format::Mxfp4, split::same_scales::<BlockMxfp4>)
             },
             T::NVFP4 => FileType {
                 conversion: Some("with its scales multiplied out"),

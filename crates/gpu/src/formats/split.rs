@@ -1,7 +1,10 @@
 //! Takes the blocks of files apart into streams.
 
 use super::{BLOCK, FileType, Format, Rate};
-use crate::quant::{Block, F16, GgmlType, Weights, blocks::*, grids::LEVELS_2};
+use crate::{
+    backend::cpu::matmul::{Packable, Split},
+    quant::{Block, F16, GgmlType, Weights, blocks::*, grids::LEVELS_2},
+};
 
 /// Streams under construction.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +41,17 @@ impl Streams {
         self.0[1].extend_from_slice(bytes);
     }
 
+    /// Numbers of so many bits: the upper four are in the high plane, if there are more.
+    fn numbers(&mut self, bits: u32, q: &[u8; BLOCK]) {
+        self.high(&q.map(|q| q >> bits.saturating_sub(4)));
+        match bits {
+            5 => self.low(&side_by_side::<1, 4>(q)),
+            6 => self.low(&side_by_side::<2, 8>(q)),
+            8 => self.low(&plane(q)),
+            _ => {}
+        }
+    }
+
     fn scales(&mut self, bytes: &[u8]) {
         self.0[2].extend_from_slice(bytes);
     }
@@ -57,10 +71,6 @@ pub fn of_plane(plane: &[u8; 16]) -> [u8; BLOCK] {
     std::array::from_fn(|i| plane[i / 8 * 4 + i % 4] >> (i % 8 / 4 * 4) & 15)
 }
 
-/// The nibbles of 16 bytes as ggml lays them: low ones first.
-fn nibbles(qs: &[u8; 16]) -> [u8; BLOCK] {
-    std::array::from_fn(|i| qs[i % 16] >> (i / 16 * 4) & 15)
-}
 /// One row of the file's blocks, appended to the streams. `factor` is what the weights are multiplied by.
 pub fn split_row(ty: GgmlType, factor: f32, row: &[u8], out: &mut Streams) {
     assert!(factor == 1.0 || ty == GgmlType::NVFP4, "{ty} has no scales of the file's tensors");
@@ -81,137 +91,53 @@ pub fn floats<const BYTES: usize>(row: &[u8], _: f32, out: &mut Streams) {
     stream.resize(stream.len() + padding, 0);
 }
 
-pub fn q4_0(row: &[u8], _: f32, out: &mut Streams) {
-    for b in blocks::<BlockQ4_0>(row) {
-        out.high(&nibbles(&b.qs));
-        out.scales(&b.d.0);
-    }
+/// The numbers of a block of a file, 32 at a time.
+fn numbers_of<B: Packable>(block: &B) -> impl Iterator<Item = [u8; BLOCK]> {
+    (0..B::TYPE.block_len() / BLOCK).map(|b| bytemuck::cast(block.bits(b).map(u32::to_le_bytes)))
 }
 
-pub fn q4_1(row: &[u8], _: f32, out: &mut Streams) {
-    for b in blocks::<BlockQ4_1>(row) {
-        out.high(&nibbles(&b.qs));
-        out.scales(&[b.d.0, b.m.0].concat());
-    }
+/// All of them, with as many bits as the format has.
+fn numbers<B: Packable>(block: &B, out: &mut Streams) {
+    numbers_of(block).for_each(|q| out.numbers(<B::Whole as Split>::BITS, &q));
 }
 
-pub fn q5_0(row: &[u8], _: f32, out: &mut Streams) {
-    for b in blocks::<BlockQ5_0>(row) {
-        five_bits(&b.qs, b.fifth_bits(), out);
-        out.scales(&b.d.0);
-    }
-}
-
-pub fn q5_1(row: &[u8], _: f32, out: &mut Streams) {
-    for b in blocks::<BlockQ5_1>(row) {
-        five_bits(&b.qs, b.fifth_bits(), out);
-        out.scales(&[b.d.0, b.m.0].concat());
-    }
-}
-
-pub fn q8_0(row: &[u8], _: f32, out: &mut Streams) {
-    for b in blocks::<BlockQ8_0>(row) {
-        let q = b.qs.map(|q| q as u8 ^ 0x80);
-        out.high(&q.map(|q| q >> 4));
-        out.low(&plane(&q.map(|q| q & 15)));
-        out.scales(&b.d.0);
-    }
-}
-
-pub fn q2_k(row: &[u8], _: f32, out: &mut Streams) {
-    for b in blocks::<BlockQ2K>(row) {
-        for block in 0..8 {
-            let (half, shift) = (block / 4, block % 4 * 2);
-            out.high(&std::array::from_fn(|i| b.qs[half * 32 + i] >> shift & 3));
-        }
-        out.scales(&b.scales);
-        out.scales(&[b.d.0, b.dmin.0].concat());
+/// Numbers, and scales that stay as they are in the file.
+pub fn same_scales<B: Packable>(row: &[u8], _: f32, out: &mut Streams) {
+    for b in blocks::<B>(row) {
+        numbers(b, out);
+        B::HEAD.iter().for_each(|range| out.scales(&bytemuck::bytes_of(b)[range.clone()]));
     }
 }
 
 pub fn q3_k(row: &[u8], _: f32, out: &mut Streams) {
     for b in blocks::<BlockQ3K>(row) {
-        for block in 0..8 {
-            let (half, shift) = (block / 4, block % 4 * 2);
-            let q: [u8; BLOCK] = std::array::from_fn(|i| {
-                // 32 more, as Q6_K counts; 4 less, as Q3_K does.
-                28 + (b.qs[half * 32 + i] >> shift & 3 | (b.hmask[i] >> block & 1) << 2)
-            });
-            six_bits(&q, out);
-        }
+        // 32 more, as Q6_K counts; 4 less, as Q3_K does.
+        numbers_of(b).for_each(|q| out.numbers(6, &q.map(|q| 28 + q)));
         out.scales(&std::array::from_fn::<u8, 16, _>(|sub| b.scale(sub) as u8));
         out.scales(&b.d.to_f32().to_le_bytes());
     }
 }
 
-pub fn q4_k(row: &[u8], _: f32, out: &mut Streams) {
-    for b in blocks::<BlockQ4K>(row) {
-        for block in 0..8 {
-            let (run, shift) = (block / 2 * 32, block % 2 * 4);
-            out.high(&std::array::from_fn(|i| b.qs[run + i] >> shift & 15));
-        }
-        out.scales(&[b.d.0, b.dmin.0].concat());
-        out.scales(&b.scales);
-    }
-}
-
-pub fn q5_k(row: &[u8], _: f32, out: &mut Streams) {
-    for b in blocks::<BlockQ5K>(row) {
-        for block in 0..8 {
-            let (run, shift) = (block / 2 * 32, block % 2 * 4);
-            let q: [u8; BLOCK] = std::array::from_fn(|i| b.qs[run + i] >> shift & 15);
-            let fifth = (0..BLOCK).fold(0, |bits, i| bits | u32::from(b.qh[i] >> block & 1) << i);
-            with_fifth(&q, fifth, out);
-        }
-        out.scales(&[b.d.0, b.dmin.0].concat());
-        out.scales(&b.scales);
-    }
-}
-
 pub fn q6_k(row: &[u8], _: f32, out: &mut Streams) {
     for b in blocks::<BlockQ6K>(row) {
-        for block in 0..8 {
-            let (half, in_half) = (block / 4, block % 4);
-            let (low_at, low_shift) = (half * 64 + in_half % 2 * 32, in_half / 2 * 4);
-            let q: [u8; BLOCK] = std::array::from_fn(|i| {
-                b.ql[low_at + i] >> low_shift & 15 | (b.qh[half * 32 + i] >> (in_half * 2) & 3) << 4
-            });
-            six_bits(&q, out);
-        }
+        numbers(b, out);
         out.scales(bytemuck::cast_slice(&b.scales));
         out.scales(&b.d.to_f32().to_le_bytes());
     }
 }
 
-pub fn iq4_nl(row: &[u8], _: f32, out: &mut Streams) {
-    for b in blocks::<BlockIq4Nl>(row) {
-        out.high(&nibbles(&b.qs));
-        out.scales(&b.d.0);
-    }
-}
-
 pub fn iq4_xs(row: &[u8], _: f32, out: &mut Streams) {
     for b in blocks::<BlockIq4Xs>(row) {
-        for (sub, qs) in b.qs.as_chunks::<16>().0.iter().enumerate() {
-            out.high(&nibbles(qs));
-            out.scales(&(b.d.to_f32() * f32::from(b.scale(sub))).to_le_bytes());
-        }
-    }
-}
-
-pub fn mxfp4(row: &[u8], _: f32, out: &mut Streams) {
-    for b in blocks::<BlockMxfp4>(row) {
-        out.high(&nibbles(&b.qs));
-        out.scales(&[b.e]);
+        numbers(b, out);
+        (0..8).for_each(|sub| out.scales(&(b.d.to_f32() * f32::from(b.scale(sub))).to_le_bytes()));
     }
 }
 
 pub fn nvfp4(row: &[u8], factor: f32, out: &mut Streams) {
     for b in blocks::<BlockNvfp4>(row) {
-        for half in 0..2 {
-            out.high(&b.nibbles(half));
-            b.scales(half).iter().for_each(|scale| out.scales(&(scale * factor).to_le_bytes()));
-        }
+        numbers(b, out);
+        let scales = [b.scales(0), b.scales(1)];
+        scales.as_flattened().iter().for_each(|scale| out.scales(&(scale * factor).to_le_bytes()));
     }
 }
 
@@ -231,7 +157,7 @@ pub fn four_bit_rows<B: Block>(row: &[u8], _: f32, out: &mut Streams) {
 pub fn six_bit_rows<B: Block>(row: &[u8], _: f32, out: &mut Streams) {
     for block in blocks::<B>(row) {
         groups(std::slice::from_ref(block))
-            .for_each(|group| six_bits(&group.ints.map(|int| (int + 32) as u8), out));
+            .for_each(|group| out.numbers(6, &group.ints.map(|int| (int + 32) as u8)));
         sixteen_scales(block, out);
     }
 }
@@ -253,21 +179,6 @@ fn sixteen_scales<B: Block>(block: &B, out: &mut Streams) {
     let of_all: Vec<Weights> = groups(std::slice::from_ref(block)).collect();
     out.scales(&of_all.iter().flat_map(|group| group.sub.map(|sub| sub as u8)).collect::<Vec<u8>>());
     out.scales(&of_all[0].scale.to_le_bytes());
-}
-
-fn five_bits(qs: &[u8; 16], fifth: u32, out: &mut Streams) {
-    with_fifth(&nibbles(qs), fifth, out);
-}
-
-/// `low4` are the lower four of five bits; the high plane wants the upper four.
-fn with_fifth(low4: &[u8; BLOCK], fifth: u32, out: &mut Streams) {
-    out.high(&std::array::from_fn(|i| low4[i] >> 1 | ((fifth >> i & 1) as u8) << 3));
-    out.low(&side_by_side::<1, 4>(low4));
-}
-
-fn six_bits(q: &[u8; BLOCK], out: &mut Streams) {
-    out.high(&q.map(|q| q >> 2));
-    out.low(&side_by_side::<2, 8>(q));
 }
 
 /// The lowest `BITS` of each number. A word has those of as many quads as fit; its byte k those of the k-th number of each. So

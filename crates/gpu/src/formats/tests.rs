@@ -3,18 +3,14 @@
 use spec_run_kernels::quant::{iq4_nl::KVALUES, mxfp4, q4_k};
 
 use super::{split::of_plane, *};
-use crate::quant::{F16, dequantize, grids::LEVELS_2};
+use crate::{
+    harness::Random,
+    quant::{F16, dequantize, grids::LEVELS_2},
+};
 
 fn random_row(ty: GgmlType, len: usize) -> Vec<u8> {
-    let mut state = ty as u64 + 1;
-    let mut bytes: Vec<u8> = (0..ty.row_bytes(len).unwrap())
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 24) as u8
-        })
-        .collect();
+    let mut random = Random::new(ty as u64);
+    let mut bytes: Vec<u8> = (0..ty.row_bytes(len).unwrap()).map(|_| random.next() as u8).collect();
     // Neither infinite nor NaN, whatever these bytes are used for.
     bytes.iter_mut().filter(|b| **b & 0x7c == 0x7c).for_each(|b| *b ^= 0x24);
     bytes

@@ -47,7 +47,7 @@ mod vector;
 
 pub use acts::{ActGroup, GROUP, QuantRows, QuantRowsWriter};
 pub use out::{Mode, OutMatrix, OutStripe};
-pub use packed::{HighBits, Packed, PackedForm, PackedMemory, PerHighBits, Planes};
+pub use packed::{HighBits, Packable, Packed, PackedForm, PackedMemory, PerHighBits, Planes, split::Split};
 
 use super::simd::Isa;
 use crate::quant::{GgmlType, for_block};
