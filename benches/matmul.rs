@@ -67,9 +67,7 @@ fn time(ty: GgmlType, isa: Isa, form: &str, matrix_bytes: usize, weights: &[Weig
     let mut gmacs = Vec::new();
     for columns in COLUMNS {
         let x = &x[..columns * K];
-        let mut quantized = QuantRows::new();
-        quantized.resize(columns, K);
-        quantized.quantize(isa, x);
+        let quantized = QuantRows::of(isa, x, K);
         let mut best = f64::INFINITY;
         let runs = if columns > 8 { weights.len().min(6) } else { 3 * weights.len() };
         for run in 0..runs {

@@ -14,17 +14,10 @@ fn types() -> impl Iterator<Item = GgmlType> {
     GgmlType::ALL.iter().copied().filter(|ty| ty.readable())
 }
 
-fn quantized(isa: Isa, x: &[f32], k: usize) -> QuantRows {
-    let mut rows = QuantRows::new();
-    rows.resize(x.len() / k, k);
-    rows.quantize(isa, x);
-    rows
-}
-
 /// `[columns, rows]`
 fn product(isa: Isa, w: &Weight, x: &[f32]) -> Vec<f32> {
     let mut out = vec![f32::NAN; x.len() / w.cols() * w.rows()];
-    let quantized = if w.wants_quantized() { Some(quantized(isa, x, w.cols())) } else { None };
+    let quantized = if w.wants_quantized() { Some(QuantRows::of(isa, x, w.cols())) } else { None };
     let acts = quantized.as_ref().map_or(Acts::Float(x), Acts::Quantized);
     matmul(isa, w, acts, &mut OutMatrix::new(&mut out, w.rows(), Mode::Store).whole());
     out
@@ -106,7 +99,7 @@ fn stripes_join_to_the_whole_and_add_to_what_was_there() {
         for isa in Isa::available() {
             let whole = product(isa, &w, &x);
             let expected: Vec<f32> = before.iter().zip(&whole).map(|(a, b)| a + b).collect();
-            let quantized = quantized(isa, &x, k);
+            let quantized = QuantRows::of(isa, &x, k);
             let acts = if w.wants_quantized() { Acts::Quantized(&quantized) } else { Acts::Float(&x) };
             for cuts in [vec![0, ROWS], vec![0, 1, 2, 20, ROWS], vec![0, 16, 17, 43, ROWS]] {
                 let mut out = before.clone();
@@ -155,7 +148,7 @@ fn close_to_the_exact_product() {
             let w = weight(ty, &bytes, ROWS, k);
             let x = random.floats(COLUMNS * k);
             let got = product(Isa::Scalar, &w, &x);
-            let quantized = quantized(Isa::Scalar, &x, k);
+            let quantized = QuantRows::of(Isa::Scalar, &x, k);
             for c in 0..COLUMNS {
                 let x = &x[c * k..][..k];
                 // What the kernel is given, and how far that may be from x: half a step.
@@ -240,7 +233,7 @@ fn factors_are_multiplied_into_results() {
             let plain = product(isa, &w, &x);
             let scaled: Vec<f32> = plain.iter().map(|y| y * 0.37).collect();
             assert_eq!(bits(&product(isa, &w.times(0.37), &x)), bits(&scaled), "{ty} {isa}");
-            let quantized = quantized(isa, &x, 256);
+            let quantized = QuantRows::of(isa, &x, 256);
             let acts = if w.wants_quantized() { Acts::Quantized(&quantized) } else { Acts::Float(&x) };
             let mut out = before.clone();
             matmul(isa, &w.times(0.37), acts, &mut OutMatrix::new(&mut out, ROWS, Mode::Add).whole());
@@ -254,7 +247,7 @@ fn factors_are_multiplied_into_results() {
 #[should_panic(expected = "float activations")]
 fn float_weights_refuse_quantized_activations() {
     let mut out = [0.0];
-    let x = quantized(Isa::Scalar, &[0.0; 32], 32);
+    let x = QuantRows::of(Isa::Scalar, &[0.0; 32], 32);
     let bytes = [0; 128];
     let mut out = OutMatrix::new(&mut out, 1, Mode::Store);
     matmul(Isa::Scalar, &Weight::new(GgmlType::F32, &bytes, 1, 32), Acts::Quantized(&x), &mut out.whole());

@@ -21,17 +21,10 @@ const TYPES: [GgmlType; 25] = {
     ]
 };
 
-fn quantized(isa: Isa, x: &[f32], k: usize) -> QuantRows {
-    let mut rows = QuantRows::new();
-    rows.resize(x.len() / k, k);
-    rows.quantize(isa, x);
-    rows
-}
-
 /// `[columns, rows]`, the rows in stripes that end at `cuts`.
 fn product(isa: Isa, w: &Weight, x: &[f32], cuts: &[usize]) -> Vec<f32> {
     let mut out = vec![f32::NAN; x.len() / w.cols() * w.rows()];
-    let x = quantized(isa, x, w.cols());
+    let x = QuantRows::of(isa, x, w.cols());
     let out_matrix = OutMatrix::new(&mut out, w.rows(), Mode::Store);
     let mut start = 0;
     for &end in cuts.iter().chain([&w.rows()]) {
@@ -199,7 +192,7 @@ fn a_coarse_weight_is_the_middle_of_its_interval() {
             );
             let of_file = weight(ty, &bytes, ROWS, k);
             let x = random.floats(6 * k);
-            let seen = quantized(Isa::Scalar, &x, k);
+            let seen = QuantRows::of(Isa::Scalar, &x, k);
             let mut of_scalar = Vec::new();
             for isa in Isa::available() {
                 let packed = packed(isa, &of_file, Planes::All);
@@ -263,7 +256,7 @@ fn a_low_plane_alone_is_what_is_left_of_the_weights() {
         let (whole, high) = (numbers(&bytes), numbers(&high));
         let of_file = weight(ty, &bytes, ROWS, k);
         let x = random.floats(COLUMNS * k);
-        let seen = quantized(Isa::Scalar, &x, k);
+        let seen = QuantRows::of(Isa::Scalar, &x, k);
         let low = |isa| {
             Packed::low_plane_in(&mut PackedMemory::default(), isa, &of_file, high_bits, |_| ()).unwrap()
         };

@@ -87,10 +87,7 @@ fn rows(cols: usize) -> QuantRows {
         x * 2f32.powi((i / 32 * 7 % 31) as i32 - 20)
     };
     let x: Vec<f32> = (0..COLUMNS * cols).map(&mut one).collect();
-    let mut rows = QuantRows::new();
-    rows.resize(COLUMNS, cols);
-    rows.quantize(Isa::detect(), &x);
-    rows
+    QuantRows::of(Isa::detect(), &x, cols)
 }
 
 /// All products as the CPU makes them.

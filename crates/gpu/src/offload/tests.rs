@@ -65,10 +65,7 @@ fn sizes() -> Sizes {
 fn rounded(random: &mut Random, columns: usize, k: usize) -> QuantRows {
     let x: Vec<f32> =
         (0..columns * k).map(|i| random.float() * 2f32.powi((i / 32 % 41) as i32 - 30)).collect();
-    let mut rows = QuantRows::new();
-    rows.resize(columns, k);
-    rows.quantize(Isa::detect(), &x);
-    rows
+    QuantRows::of(Isa::detect(), &x, k)
 }
 
 fn multiplied(offloader: &mut Offloader, packed: &Packed, x: &QuantRows, out: &mut [f32]) -> bool {
@@ -230,9 +227,7 @@ fn numbers_of_extreme_sizes_are_declined() {
         let mut x = vec![1.0; 128];
         x[70] = value;
         x[64..96].iter_mut().for_each(|x| *x = if value == 1.0 { *x } else { value });
-        let mut rows = QuantRows::new();
-        rows.resize(2, 64);
-        rows.quantize(Isa::detect(), &x);
+        let rows = QuantRows::of(Isa::detect(), &x, 64);
         assert_eq!(multiplied(&mut offloader, &packed, &rows, &mut [0.0; 64]), taken, "{value}");
     }
 }

@@ -41,6 +41,14 @@ impl QuantRows {
         Self::default()
     }
 
+    /// Rows of `k` values each, quantized.
+    pub fn of(isa: Isa, x: &[f32], k: usize) -> Self {
+        let mut rows = Self::new();
+        rows.resize(x.len() / k, k);
+        rows.quantize(isa, x);
+        rows
+    }
+
     /// Makes room for `rows` rows of `k` values; allocates only if there never was that much. What the
     /// rows hold is unspecified until they are quantized. Panics if k is no multiple of 32.
     pub fn resize(&mut self, rows: usize, k: usize) {
@@ -229,13 +237,6 @@ impl Kernel for Quantize<'_> {
 mod tests {
     use super::*;
 
-    fn quantized(isa: Isa, x: &[f32]) -> QuantRows {
-        let mut rows = QuantRows::new();
-        rows.resize(1, x.len());
-        rows.quantize(isa, x);
-        rows
-    }
-
     #[test]
     fn follows_the_contract_by_hand() {
         // 254 / 127 = 2: ties at the odd multiples of 1.
@@ -243,7 +244,7 @@ mod tests {
         x[..6].copy_from_slice(&[254.0, -254.0, 1.0, 3.0, -1.0, 4.5]);
         x[16] = 7.0;
         for isa in Isa::available() {
-            let rows = quantized(isa, &x);
+            let rows = QuantRows::of(isa, &x, x.len());
             let group = rows.row(0)[0];
             assert_eq!(group.q[..6], [127, -127, 0, 2, 0, 2], "{isa}");
             assert_eq!((group.q[16], group.d, group.half_sums, group.xs), (4, 2.0, [4, 4], 16.0), "{isa}");
@@ -264,14 +265,14 @@ mod tests {
             ] {
                 let mut x = [0.0; 64];
                 (x[3], x[40]) = (value, 1.0);
-                let rows = quantized(isa, &x);
+                let rows = QuantRows::of(isa, &x, x.len());
                 let &[odd, plain] = rows.row(0) else { panic!("64 values are two groups") };
                 assert_eq!((odd.q, odd.half_sums, odd.minus_8), ([0; 32], [0; 2], 0));
                 assert_eq!((odd.d.is_nan(), odd.xs.is_nan()), (expect_nan, expect_nan), "{isa} {value}");
                 assert!(expect_nan || (odd.d == 0.0 && odd.xs == 0.0));
                 assert_eq!((plain.q[8], plain.half_sums), (127, [127, 0]), "neighbours are untouched");
             }
-            assert_eq!(quantized(isa, &[f32::MAX; 32]).row(0)[0].q, [127; 32]);
+            assert_eq!(QuantRows::of(isa, &[f32::MAX; 32], 32).row(0)[0].q, [127; 32]);
         }
     }
 
@@ -284,9 +285,9 @@ mod tests {
                 (state as i32 as f32 / 2f32.powi(31)) * 2f32.powi(i / 32 % 200 - 110)
             })
             .collect();
-        let expected = quantized(Isa::Scalar, &x);
+        let expected = QuantRows::of(Isa::Scalar, &x, x.len());
         for isa in Isa::available() {
-            let got = quantized(isa, &x);
+            let got = QuantRows::of(isa, &x, x.len());
             let bytes: &[u8] = bytemuck::cast_slice(got.row(0));
             assert_eq!(bytes, bytemuck::cast_slice::<_, u8>(expected.row(0)), "{isa}");
             for (i, x) in x.iter().enumerate() {

@@ -32,12 +32,7 @@ pub fn rows_worth_offloading(
 ) -> Result<Option<usize>> {
     let [few, many] = TIMED_ROWS.map(|rows| rows.min(max_rows));
     let Some(first) = matrices.first().filter(|_| few < many) else { return Ok(None) };
-    let acts = |rows| {
-        let mut acts = QuantRows::new();
-        acts.resize(rows, first.cols());
-        acts.quantize(isa, &vec![1.0; rows * first.cols()]);
-        acts
-    };
+    let acts = |rows| QuantRows::of(isa, &vec![1.0; rows * first.cols()], first.cols());
     let mut out = vec![0.0; matrices.len() * many * first.rows()];
     let there = |rows: usize, multiplier: &mut dyn Multiplier, out: &mut [f32]| -> Result<Duration> {
         let acts = acts(rows);

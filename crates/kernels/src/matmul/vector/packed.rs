@@ -545,9 +545,7 @@ mod tests {
                 let memory = &mut PackedMemory::default();
                 let w = Packed::laid_out(memory, isa, &weight, layout, |_| ()).unwrap();
                 for columns in [1, 2, 3, 5, 7, 8, 9, MOST_IN_TURN, MOST] {
-                    let mut rows = QuantRows::new();
-                    rows.resize(columns, K);
-                    rows.quantize(isa, &x[..columns * K]);
+                    let rows = QuantRows::of(isa, &x[..columns * K], K);
                     // All results are stored, and each is added once.
                     let run = |run: &dyn Fn(&mut OutStripe)| {
                         [(f32::NAN, Mode::Store), (0.5, Mode::Add)].map(|(before, mode)| {
