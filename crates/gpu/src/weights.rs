@@ -507,6 +507,11 @@ impl Weights {
         self.binding(self.numbers[&numbers])
     }
 
+    /// Without numbers some other buffer, which is not read.
+    pub fn numbers_if_any(&self, numbers: Option<Numbers>) -> wgpu::BufferBinding<'_> {
+        self.binding(numbers.map_or(self.nothing, |numbers| self.numbers[&numbers]))
+    }
+
     pub fn binding(&self, region: Region) -> wgpu::BufferBinding<'_> {
         let Region { buffer, offset, bytes } = if region.bytes == 0 { self.nothing } else { region };
         wgpu::BufferBinding {

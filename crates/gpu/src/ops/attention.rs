@@ -117,9 +117,9 @@ impl Ops {
 
     /// What stores heads, in as few dispatches as they lie in pieces.
     fn stores(&mut self, stage: &Stage, spec: &AttnSpec, slot: usize) -> Vec<StoredHeads> {
-        let norm = |norm: Option<Norm>| match norm {
-            Some(norm) => stage.weights.numbers(Numbers::of_norm(stage.model, &norm, spec.head_dim)),
-            None => stage.weights.binding(stage.weights.nothing),
+        let norm = |norm: Option<Norm>| {
+            let numbers = norm.map(|norm| Numbers::of_norm(stage.model, &norm, spec.head_dim));
+            stage.weights.numbers_if_any(numbers)
         };
         let whole = wgpu::Buffer::as_entire_buffer_binding;
         let Slot { keys, values } = stage.cache.slot(slot);
@@ -145,11 +145,7 @@ impl Ops {
     fn make_attention(&self, stage: &Stage, spec: &AttnSpec, slot: usize, fixed: Fixed) -> Attention {
         let cache = stage.cache;
         let slot = cache.slot(slot);
-        let numbers = |numbers: Option<Numbers>| match numbers {
-            Some(numbers) => stage.weights.numbers(numbers),
-            None => stage.weights.binding(stage.weights.nothing),
-        };
-        let sinks = spec.sinks.map(Numbers::Vector);
+        let sinks = || stage.weights.numbers_if_any(spec.sinks.map(Numbers::Vector));
         let whole = wgpu::Buffer::as_entire_buffer_binding;
         let (rows, lists, work) = (&stage.rows.rows, &stage.rows.lists.buffer, stage.work);
         // Rows are prepared where they are made, but not where a block has parts of two heads, or a head is too long.
@@ -169,12 +165,12 @@ impl Ops {
                 whole(&work.q),
                 whole(&slot.keys),
                 whole(slot.values.as_ref().unwrap_or(&slot.keys)),
-                numbers(sinks),
+                sinks(),
                 out,
             ];
             bind(kernel, storage, arith)
         };
-        let joined = vec![whole(rows), whole(&work.chunks), numbers(sinks), stage.buffer(spec.out)];
+        let joined = vec![whole(rows), whole(&work.chunks), sinks(), stage.buffer(spec.out)];
         let [key_words, value_words] = cache.words(spec.head_dim, spec.values_are_keys);
         let cell_words = if spec.values_are_keys { key_words } else { key_words + value_words };
         Attention {

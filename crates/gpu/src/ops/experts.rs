@@ -4,16 +4,16 @@
 use super::{
     super::{
         command::{Binding, Load},
-        formats::{BLOCK, Format},
+        formats::BLOCK,
         params::{ChooseParams, ExpertsSortParams, ExpertsSumParams, ProductParams},
         pipelines::{Bindings, Kernel, Mode, numbers_of},
-        variants::Arith,
         weights::{Joined, Numbers, To},
         work::{most_tiles, tiles_words},
     },
     AT_ONCE, Lowering, Ops, RowStep, Stage,
+    products::Matrices,
 };
-use crate::plan::{Buf, Gating, MoeId, MoeSpec, Plan, Step, WeightId};
+use crate::plan::{Gating, MoeId, MoeSpec, Plan, Step, WeightId};
 
 /// With more rows to an expert than this on average it is worth sorting them.
 const ROWS_TO_SORT: usize = 4;
@@ -29,17 +29,10 @@ pub struct Experts {
 
 /// A matrix of each expert, of the same size.
 struct ExpertMatmul {
-    format: Format,
+    matrices: Matrices,
     mode: Mode,
-    lanes: u32,
-    arith: Arith,
-    src: Buf,
     /// Rows of one of the matrices.
     rows: u32,
-    /// Multiplications for one pair of a row and an expert, and bytes of all weights.
-    work: u64,
-    bytes: u64,
-    coarse_bytes: u64,
     parts: Vec<Part>,
     /// Multiplies the gate by an up matrix of another format.
     then_activate: Option<RowStep>,
@@ -131,10 +124,7 @@ impl Ops {
             scale: moe.scale,
             weights_at: moe.n_used as u32,
         };
-        let vector = |id: Option<WeightId>| match id {
-            Some(id) => stage.weights.numbers(Numbers::Vector(id)),
-            None => stage.weights.binding(stage.weights.nothing),
-        };
+        let vector = |id: Option<WeightId>| stage.weights.numbers_if_any(id.map(Numbers::Vector));
         let (bias, factors) = (vector(moe.choice_bias), vector(moe.expert_scale));
         let storage = [stage.buffer(moe.scores), bias, factors, stage.buffer(moe.chosen)];
         self.row_step(stage, Kernel::Choose, &given, &storage, 1)
@@ -179,11 +169,9 @@ impl Ops {
             To::UpRows(dst) => (dst, stage.up_rows()),
             To::Logits => unreachable!("experts make no logits"),
         };
-        let arith = stage.gpu.variants.arith.of(joined.format);
-        if arith != Arith::Float {
-            self.add_preparer(stage, joined.src, arith);
-        }
-        let x = || stage.input(joined.src, arith);
+        let matrices = Matrices::new(stage, first, joined.format, joined.src);
+        self.add_preparer(stage, joined.src, matrices.arith);
+        let x = || stage.input(joined.src, matrices.arith);
         // What each expert reads: the same row, or its own part of one.
         let (src, pairs_in_row) =
             (stage.rows_of(joined.src), if joined.src == moe.hidden { 1 } else { taken });
@@ -206,30 +194,15 @@ impl Ops {
                 pairs_at: tiles_words(moe.n_expert, stage.rows.sections.max_rows * moe.n_used) as u32,
                 ..ProductParams::default()
             });
-            let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
-            let bias = stage.weights.bias_of(first, part);
-            let storage = [high, low, scales, bias, x(), out.clone()];
             let bind = |by| {
-                let storage = [&storage[..], &[by]].concat();
+                let storage = stage.product(first, part, x(), [out.clone(), by]);
                 Binding { group: stage.bind(&self.params, Bindings::EXPERT_MATMUL, &storage), params }
             };
             Part { by_pair: bind(stage.buffer(moe.chosen)), by_tile: bind(sorted(stage)) }
         });
         let parts = parts.collect();
         let then_activate = self.activation(stage, joined);
-        ExpertMatmul {
-            format: joined.format,
-            mode: joined.mode,
-            lanes: stage.gpu.tuning.lanes(matrix.blocks),
-            arith,
-            src: joined.src,
-            rows: rows as u32,
-            work: (rows * matrix.blocks * BLOCK) as u64,
-            bytes: matrix.bytes(),
-            coarse_bytes: matrix.bytes() - matrix.low_bytes(),
-            parts,
-            then_activate,
-        }
+        ExpertMatmul { matrices, mode: joined.mode, rows: rows as u32, parts, then_activate }
     }
 
     pub(super) fn choose_experts(&self, out: &mut Lowering, taking: Taking) {
@@ -257,13 +230,13 @@ impl Ops {
 
     fn expert_products(&self, out: &mut Lowering, matmul: &ExpertMatmul, taking: Taking) {
         let (Taking { of, coarse, .. }, rows) = (taking, out.rows);
-        let &ExpertMatmul { format, mode, lanes, arith, src, .. } = matmul;
+        let &ExpertMatmul { matrices, mode, .. } = matmul;
+        let Matrices { format, lanes, arith, src, work, .. } = matrices;
         self.make_ready(out, src, arith);
-        let coarse = coarse && format.has_planes();
-        let bytes = if coarse { matmul.coarse_bytes } else { matmul.bytes };
+        let (coarse, bytes) = matrices.read(coarse);
         let (n_expert, pairs) = (of.moe.n_expert, rows * of.taken);
-        let read = pairs.min(n_expert) as u64;
-        out.weigh(Load::of_product(matmul.work * pairs as u64, bytes * read / n_expert as u64));
+        let (all, read) = (n_expert as u64, pairs.min(n_expert) as u64);
+        out.weigh(Load::of_product(work / all * pairs as u64, bytes * read / all));
         for part in &matmul.parts {
             if sorts(of, rows) {
                 let kernel = Kernel::ExpertTile { format, mode, lanes, coarse, arith };

@@ -33,7 +33,7 @@ use super::{
     rows::RowData,
     states::StateStore,
     variants::Arith,
-    weights::{Apart, Held, Joined, Weights, join},
+    weights::{Apart, Held, Joined, MatrixPart, Weights, join},
     work::{KvBuffers, MOST_PIECES, OUTPUTS_AT_ONCE, WorkBuffers},
 };
 use crate::{
@@ -112,6 +112,18 @@ impl Stage<'_> {
         storage: &[wgpu::BufferBinding],
     ) -> wgpu::BindGroup {
         self.pipelines.bind(self.gpu, bindings, params.buffer(), storage)
+    }
+
+    /// What products bind: a part of the matrix that begins with a weight, its biases, rows, and what is made of them.
+    fn product<'b>(
+        &'b self,
+        first: WeightId,
+        part: &MatrixPart,
+        x: wgpu::BufferBinding<'b>,
+        made: impl IntoIterator<Item = wgpu::BufferBinding<'b>>,
+    ) -> Vec<wgpu::BufferBinding<'b>> {
+        let [high, low, scales] = part.streams.map(|s| self.weights.binding(s));
+        [high, low, scales, self.weights.bias_of(first, part), x].into_iter().chain(made).collect()
     }
 
     /// Where a buffer's rows lie.

@@ -3,8 +3,8 @@
 
 use super::{
     super::{
-        command::{Binding, Load},
-        formats::{BLOCK, Format},
+        command::Binding,
+        formats::BLOCK,
         params::ProductParams,
         pipelines::{Bindings, Kernel},
         tuning::FEW_ROWS,
@@ -13,23 +13,17 @@ use super::{
         work::{head_parts, padded},
     },
     Lowering, Ops, RowStep, Stage,
+    products::Matrices,
     small::{Source, Taken},
 };
-use crate::plan::{Buf, Op, PlanOp};
+use crate::plan::{Op, PlanOp};
 
 pub struct PerHead {
     /// Parts of rows that are taken apart, and prepared then.
     take: Vec<RowStep>,
-    format: Format,
-    lanes: u32,
-    arith: Arith,
-    src: Buf,
+    matrices: Matrices,
     /// Rows of a head's matrix.
     rows: u32,
-    /// Multiplications for one row of input, and bytes of weights.
-    work: u64,
-    bytes: u64,
-    coarse_bytes: u64,
     parts: Vec<Part>,
 }
 
@@ -59,15 +53,14 @@ impl Ops {
                 )
             }
         };
-        let arith = stage.gpu.variants.arith.of(matrix.format);
+        let matrices = Matrices::new(stage, first, matrix.format, src);
+        let arith = matrices.arith;
         let is_apart = !take.is_empty();
-        match (is_apart, arith) {
-            (_, Arith::Float) => {}
-            (false, _) => self.add_preparer(stage, src, arith),
-            (true, _) => {
-                let storage = [stage.head_parts(), stage.head_parts_prepared()];
-                take.push(self.preparer(stage, arith, storage, stride));
-            }
+        if !is_apart {
+            self.add_preparer(stage, src, arith);
+        } else if arith != Arith::Float {
+            let storage = [stage.head_parts(), stage.head_parts_prepared()];
+            take.push(self.preparer(stage, arith, storage, stride));
         }
         let x = || match (is_apart, arith) {
             (false, _) => stage.input(src, arith),
@@ -89,38 +82,22 @@ impl Ops {
                 y_every: to.every as u32,
                 ..ProductParams::default()
             });
-            let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
-            let nothing = stage.weights.binding(stage.weights.nothing);
-            let storage = [high, low, scales, nothing, x(), stage.buffer(dst)];
+            let storage = stage.product(first, part, x(), [stage.buffer(dst)]);
             let group = stage.bind(&self.params, Bindings::MATMUL, &storage);
             Part { bound: Binding { group, params }, heads: (part.rows / rows) as u32 }
         });
         let parts = parts.collect();
-        let product = PerHead {
-            take,
-            format: matrix.format,
-            lanes: stage.gpu.tuning.lanes(matrix.blocks),
-            arith,
-            src,
-            rows: rows as u32,
-            work: (matrix.rows * matrix.blocks * BLOCK) as u64,
-            bytes: matrix.bytes(),
-            coarse_bytes: matrix.bytes() - matrix.low_bytes(),
-            parts,
-        };
-        self.per_head.insert(id, product);
+        self.per_head.insert(id, PerHead { take, matrices, rows: rows as u32, parts });
     }
 
     pub(super) fn multiply_heads(&self, out: &mut Lowering, product: &PerHead, coarse: bool) {
         let rows = out.rows;
-        let &PerHead { format, lanes, arith, src, .. } = product;
+        let Matrices { format, lanes, arith, src, .. } = product.matrices;
         if product.take.is_empty() {
             self.make_ready(out, src, arith);
         }
         product.take.iter().for_each(|take| take.lower(out));
-        let coarse = coarse && format.has_planes();
-        let bytes = if coarse { product.coarse_bytes } else { product.bytes };
-        out.weigh(Load::of_product(product.work * rows as u64, bytes));
+        let coarse = product.matrices.weigh(out, coarse);
         for Part { bound, heads } in &product.parts {
             if rows <= FEW_ROWS {
                 let kernel = Kernel::HeadRows { format, lanes, columns: rows as u32, coarse, arith };

@@ -12,7 +12,7 @@ use super::{
     },
     AT_ONCE, Lowering, Ops, RowStep, Stage, in_two,
 };
-use crate::plan::Buf;
+use crate::plan::{Buf, WeightId};
 
 /// How a step's product is made.
 #[derive(Clone, Copy)]
@@ -30,20 +30,54 @@ struct Target<'a> {
     column: usize,
 }
 
+/// What is multiplied: a matrix or several of one size that lie together, and the rows that they read.
+#[derive(Clone, Copy)]
+pub(super) struct Matrices {
+    pub format: Format,
+    pub lanes: u32,
+    pub arith: Arith,
+    pub src: Buf,
+    /// Multiplications for one row of input, and bytes of weights.
+    pub work: u64,
+    bytes: u64,
+    coarse_bytes: u64,
+}
+
+impl Matrices {
+    /// Those that begin with this weight, read as such.
+    pub fn new(stage: &Stage, first: WeightId, format: Format, src: Buf) -> Self {
+        let matrix = &stage.weights.matrices[&first];
+        Matrices {
+            format,
+            lanes: stage.gpu.tuning.lanes(matrix.blocks),
+            arith: stage.gpu.variants.arith.of(format),
+            src,
+            work: (matrix.rows * matrix.blocks * BLOCK) as u64,
+            bytes: matrix.bytes(),
+            coarse_bytes: matrix.bytes() - matrix.low_bytes(),
+        }
+    }
+
+    /// Whether they are multiplied by their high planes alone, and the bytes that are read then.
+    pub fn read(&self, coarse: bool) -> (bool, u64) {
+        if coarse && self.format.has_planes() { (true, self.coarse_bytes) } else { (false, self.bytes) }
+    }
+
+    /// Says what the product of all of them takes, and whether it is made from high planes alone.
+    pub fn weigh(&self, out: &mut Lowering, coarse: bool) -> bool {
+        let (coarse, bytes) = self.read(coarse);
+        out.weigh(Load::of_product(self.work * out.rows as u64, bytes));
+        coarse
+    }
+}
+
 pub struct Matmul {
-    pub(super) format: Format,
+    pub(super) matrices: Matrices,
     pub(super) mode: Mode,
-    pub(super) lanes: u32,
-    pub(super) arith: Arith,
-    pub(super) src: Buf,
     /// The norm of its rows has left its scale to the product.
     pub(super) scales: bool,
     /// How many operations of the plan it does.
     pub covers: usize,
-    /// Multiplications for one row of input, and bytes of weights.
-    work: u64,
-    bytes: u64,
-    coarse_bytes: u64,
     pub(super) parts: Vec<Part>,
     /// The same for a kernel that also prepares the gate's result for the next product; none where that cannot be done.
     prepared_parts: Vec<Binding>,
@@ -58,14 +92,6 @@ impl Matmul {
     /// Whether it is a matrix and nothing else: all of it is here, and its sums are stored.
     pub(super) fn is_alone(&self) -> bool {
         self.mode == Mode::Store && self.with_lows.is_empty() && self.then_activate.is_none()
-    }
-
-    /// Says what the product takes, and whether it is made from high planes alone.
-    pub(super) fn weigh(&self, out: &mut Lowering, coarse: bool) -> bool {
-        let coarse = coarse && self.format.has_planes();
-        let bytes = if coarse { self.coarse_bytes } else { self.bytes };
-        out.weigh(Load::of_product(self.work * out.rows as u64, bytes));
-        coarse
     }
 }
 
@@ -90,10 +116,9 @@ impl Ops {
             To::Logits => (stage.logits(), (matrix.rows, 0)),
         };
         let out = Target { buffer, stride, column };
-        let arith = stage.gpu.variants.arith.of(joined.format);
-        if arith != Arith::Float {
-            self.add_preparer(stage, joined.src, arith);
-        }
+        let matrices = Matrices::new(stage, first, joined.format, joined.src);
+        let arith = matrices.arith;
+        self.add_preparer(stage, joined.src, arith);
         let x = || stage.input(joined.src, arith);
         let made = |ops: &mut Self, lows| {
             let parts = matrix.parts.iter();
@@ -112,8 +137,7 @@ impl Ops {
             let parts = matrix.parts.iter().zip(&parts);
             parts
                 .map(|(part, Part { bound, .. })| {
-                    let mut storage = self.matmul_storage(stage, joined, part, x(), &out);
-                    storage.push(stage.prepared(dst));
+                    let storage = stage.product(first, part, x(), [out.buffer.clone(), stage.prepared(dst)]);
                     let group = stage.bind(&self.params, Bindings::MATMUL_PREPARED, &storage);
                     Binding { group, params: bound.params }
                 })
@@ -124,16 +148,10 @@ impl Ops {
         self.matmuls.insert(
             first,
             Matmul {
-                format: joined.format,
+                matrices,
                 mode: joined.mode,
-                lanes: stage.gpu.tuning.lanes(matrix.blocks),
-                arith,
-                src: joined.src,
                 scales,
                 covers: joined.covers,
-                work: (matrix.rows * matrix.blocks * BLOCK) as u64,
-                bytes: matrix.bytes(),
-                coarse_bytes: matrix.bytes() - matrix.low_bytes(),
                 parts,
                 prepared_parts,
                 prepares,
@@ -154,8 +172,9 @@ impl Ops {
         Some(self.row_step(stage, kernel, &given, &storage, stride.div_ceil(AT_ONCE)))
     }
 
+    /// Makes what prepares rows for such products, unless they take floats or it is there.
     pub(super) fn add_preparer(&mut self, stage: &Stage, src: Buf, arith: Arith) {
-        if self.preparers.contains_key(&src) {
+        if arith == Arith::Float || self.preparers.contains_key(&src) {
             return;
         }
         let preparer =
@@ -201,7 +220,7 @@ impl Ops {
         };
         let params = self.params.add(&given);
         let bind = |x, buffer| {
-            let mut storage = self.matmul_storage(stage, joined, part, x, &Target { buffer, ..*out });
+            let mut storage = stage.product(joined.weights[0], part, x, [buffer]);
             if lows {
                 let buffer = stage.work.lows.as_ref().expect("made for such a matrix");
                 storage[3] = wgpu::BufferBinding { buffer, offset: 4 * part.first_row as u64, size: None };
@@ -218,19 +237,6 @@ impl Ops {
         }
     }
 
-    fn matmul_storage<'b>(
-        &self,
-        stage: &'b Stage,
-        joined: &Joined,
-        part: &MatrixPart,
-        x: wgpu::BufferBinding<'b>,
-        out: &Target<'b>,
-    ) -> Vec<wgpu::BufferBinding<'b>> {
-        let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
-        let bias = stage.weights.bias_of(joined.weights[0], part);
-        vec![high, low, scales, bias, x, out.buffer.clone()]
-    }
-
     /// Prepares rows that a product reads, unless they are.
     pub(super) fn make_ready(&self, out: &mut Lowering, src: Buf, arith: Arith) {
         if arith != Arith::Float && !out.is_ready(src) {
@@ -242,15 +248,15 @@ impl Ops {
     /// The same for a product; a norm that leaves its scale to it has prepared them.
     pub(super) fn make_ready_for(&self, out: &mut Lowering, matmul: &Matmul) {
         if !matmul.scales {
-            self.make_ready(out, matmul.src, matmul.arith);
+            self.make_ready(out, matmul.matrices.src, matmul.matrices.arith);
         }
     }
 
     pub(super) fn matmul(&self, out: &mut Lowering, matmul: &Matmul, how: How) {
-        let &Matmul { format, mode, lanes, arith, scales, .. } = matmul;
+        let &Matmul { matrices: Matrices { format, lanes, arith, .. }, mode, scales, .. } = matmul;
         let (gpu, rows, lows) = (out.gpu, out.rows, how.lows);
         self.make_ready_for(out, matmul);
-        let coarse = matmul.weigh(out, how.coarse);
+        let coarse = matmul.matrices.weigh(out, how.coarse);
         if let (Some(dst), Mode::Gate(curve), true) = (matmul.prepares, mode, rows <= FEW_ROWS && !lows) {
             let columns = rows as u32;
             let kernel = Kernel::GateRows { format, curve, lanes, columns, coarse, arith, scales };

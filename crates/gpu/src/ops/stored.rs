@@ -14,7 +14,7 @@ use super::{
     attention::{AttentionKey, store_params},
     in_two,
     lower::StepAt,
-    products::Matmul,
+    products::{Matmul, Matrices},
 };
 use crate::{
     kv_type::KvType,
@@ -125,7 +125,6 @@ impl Ops {
     ) -> Vec<Binding> {
         let heads = store_params(stage, spec, slot, spec.q, 0);
         let Slot { keys, values } = stage.cache.slot(slot);
-        let whole = wgpu::Buffer::as_entire_buffer_binding;
         let Ops { matmuls, params, .. } = self;
         let matmul = &matmuls[&weight];
         let rows = matmul.parts.iter().map(|part| part.rows as usize).sum::<usize>();
@@ -153,19 +152,9 @@ impl Ops {
                 value_words: heads.value_words,
                 ..made.given
             });
-            let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
-            let storage = [
-                high,
-                low,
-                scales,
-                stage.weights.bias_of(weight, part),
-                stage.input(matmul.src, matmul.arith),
-                whole(queries),
-                whole(&stage.rows.rows),
-                whole(&stage.rows.turned),
-                whole(keys),
-                whole(values),
-            ];
+            let x = stage.input(matmul.matrices.src, matmul.matrices.arith);
+            let made = [queries, &stage.rows.rows, &stage.rows.turned, keys, values];
+            let storage = stage.product(weight, part, x, made.map(wgpu::Buffer::as_entire_buffer_binding));
             Binding { group: stage.bind(params, Bindings::STORE_ROWS, &storage), params: params_at }
         });
         bounds.collect()
@@ -191,9 +180,9 @@ impl Ops {
         Storing { bounds, stored }: Storing,
         coarse: bool,
     ) {
-        let &Matmul { format, lanes, arith, scales, .. } = matmul;
+        let &Matmul { matrices: Matrices { format, lanes, arith, .. }, scales, .. } = matmul;
         self.make_ready_for(out, matmul);
-        let coarse = matmul.weigh(out, coarse);
+        let coarse = matmul.matrices.weigh(out, coarse);
         let columns = out.rows as u32;
         for (bound, part) in bounds.iter().zip(&matmul.parts) {
             let kernel = Kernel::StoreRows { format, lanes, columns, coarse, arith, stored, scales };

@@ -16,7 +16,7 @@ use super::{
     },
     Lowering, Ops, RowStep, Stage, in_two,
     lower::StepAt,
-    products::Matmul,
+    products::{Matmul, Matrices},
     small::NormRows,
 };
 use crate::plan::{Buf, Norm, Op, OpId, OpList, PlanOp, UnitSet, WeightId};
@@ -155,17 +155,9 @@ impl Ops {
                 for (part, made) in stage.weights.matrices[&before].parts.iter().zip(&matmul.parts) {
                     let given = ProductParams { eps, per_number, ..made.given };
                     let slot = params.add(&given);
-                    let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
-                    let storage = [
-                        high,
-                        low,
-                        scales,
-                        stage.weights.bias_of(before, part),
-                        stage.input(matmul.src, matmul.arith),
-                        stage.buffer(src),
-                        weight.clone(),
-                        stage.prepared(dst),
-                    ];
+                    let x = stage.input(matmul.matrices.src, matmul.matrices.arith);
+                    let made = [stage.buffer(src), weight.clone(), stage.prepared(dst)];
+                    let storage = stage.product(before, part, x, made);
                     parts.push(Binding {
                         group: stage.bind(params, Bindings::ADD_ROWS, &storage),
                         params: slot,
@@ -208,9 +200,9 @@ impl Ops {
     }
 
     pub(super) fn add_and_norm(&self, out: &mut Lowering, matmul: &Matmul, norming: &Norming, coarse: bool) {
-        let &Matmul { format, lanes, arith, .. } = matmul;
+        let Matrices { format, lanes, arith, .. } = matmul.matrices;
         self.make_ready_for(out, matmul);
-        let coarse = matmul.weigh(out, coarse);
+        let coarse = matmul.matrices.weigh(out, coarse);
         let kernel = Kernel::AddRows { format, lanes, columns: out.rows as u32, coarse, arith };
         for (bound, part) in norming.parts.iter().zip(&matmul.parts) {
             let groups = part.rows.div_ceil(BLOCK as u32);
