@@ -39,6 +39,12 @@ impl Params {
         at as u32
     }
 
+    /// Makes room for others, once nothing that was submitted reads these.
+    pub fn clear(&mut self) {
+        self.data.clear();
+        self.written = 0;
+    }
+
     /// Gives back what its buffer counted for, which lives on where it is bound.
     pub fn release(self, gpu: &Gpu) {
         gpu.release(self.buffer);

@@ -12,7 +12,7 @@ mod tests;
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
     ops::Range,
-    sync::{Arc, mpsc::Receiver},
+    sync::Arc,
 };
 
 use form::Form;
@@ -20,9 +20,15 @@ use loads::{Groups, Load, MOST_PIECES, Piece, Task, loads};
 use rayon::prelude::*;
 use wgpu::BufferUsages as Usage;
 
-use super::{compile::Source, device::Gpu, params::PackedParams, upload};
+use super::{
+    compile::Source,
+    device::Gpu,
+    params::{PackedParams, Params},
+    pipelines::{Bindings, Layout},
+    readback, upload,
+};
 use crate::{
-    Error, Model, Result,
+    Model, Result,
     backend::cpu::{
         Bundle, Multiplier,
         matmul::{ActGroup, GROUP, Packed, QuantRows, Weight},
@@ -37,17 +43,13 @@ const LOAD_PRODUCTS: usize = 8 << 20;
 /// A tile of the kernel.
 const TILE: [u32; 2] = [64, 32];
 
-/// Of a uniform with the parameters, which are whole words of 16 bytes; and how far apart two of them are.
-const PARAMS_BYTES: u64 = size_of::<PackedParams>().next_multiple_of(16) as u64;
-const PARAMS_STRIDE: u64 = 256;
-
 /// Scales of activations between which nothing that a product goes through is too small or too large for a device that
 /// takes the smallest numbers for zero; and zero.
 const SCALES: Range<f32> = f32::from_bits((127 - 40) << 23)..f32::from_bits((127 + 60) << 23);
 
 /// The buffers of a load on its way.
 struct Staging {
-    params: wgpu::Buffer,
+    params: Params,
     weights: wgpu::Buffer,
     products: wgpu::Buffer,
     readable: wgpu::Buffer,
@@ -92,8 +94,8 @@ impl Sizes {
     }
 
     fn bytes(self) -> u64 {
-        // Products are there twice: where they are made, and where the host reads them.
-        self.acts + 2 * (self.weights + 2 * self.products + MOST_PIECES as u64 * PARAMS_STRIDE)
+        // Products are there twice: where they are made, and where the host reads them. Parameters are 256 bytes apart at most.
+        self.acts + 2 * (self.weights + 2 * self.products + 256 * MOST_PIECES as u64)
     }
 }
 
@@ -102,8 +104,8 @@ pub fn offload_bytes(model: &Model, in_ram: &UnitSet, max_rows: usize) -> u64 {
     Sizes::of(model, in_ram, max_rows).map_or(0, Sizes::bytes)
 }
 
-/// As bindings: weights and rows are read, products written.
-const STORAGE: &str = "rrw";
+/// Weights and rows are read, products written.
+const STORAGE: Bindings = Bindings("rrw");
 
 /// Multiplies for the CPU.
 pub struct Offloader {
@@ -111,7 +113,7 @@ pub struct Offloader {
     sizes: Sizes,
     acts: wgpu::Buffer,
     stagings: [Staging; 2],
-    layout: wgpu::PipelineLayout,
+    layout: Layout,
     kernels: HashMap<Form, wgpu::ComputePipeline>,
     /// Whether the device's `fma` rounds once.
     fused: bool,
@@ -119,10 +121,9 @@ pub struct Offloader {
 
 /// A load whose products are on their way to the host.
 struct Pending<'l> {
-    staging: usize,
     load: &'l Load,
     sent: wgpu::SubmissionIndex,
-    mapped: Receiver<Result<(), wgpu::BufferAsyncError>>,
+    coming: readback::Coming,
 }
 
 impl Offloader {
@@ -132,45 +133,15 @@ impl Offloader {
     }
 
     fn of(gpu: Arc<Gpu>, sizes: Sizes) -> Result<Self> {
-        let entry = |binding, ty| wgpu::BindGroupLayoutEntry {
-            binding,
-            visibility: wgpu::ShaderStages::COMPUTE,
-            ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: binding == 0, min_binding_size: None },
-            count: None,
-        };
-        let storage = |read_only| wgpu::BufferBindingType::Storage { read_only };
-        let group = gpu.device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
-            label: None,
-            entries: &[
-                entry(0, wgpu::BufferBindingType::Uniform),
-                entry(1, storage(true)),
-                entry(2, storage(true)),
-                entry(3, storage(false)),
-            ],
-        });
-        let layout = gpu.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
-            label: None,
-            bind_group_layouts: &[Some(&group)],
-            immediate_size: 0,
-        });
+        let layout = Layout::new(&gpu.device, STORAGE);
         let acts = gpu.buffer("rows for RAM's matrices", sizes.acts, Usage::STORAGE | Usage::COPY_DST)?;
         let staging = || -> Result<Staging> {
-            let params_bytes = MOST_PIECES as u64 * PARAMS_STRIDE;
-            let params = gpu.buffer("parameters", params_bytes, Usage::UNIFORM | Usage::COPY_DST)?;
+            let params = Params::new(&gpu, MOST_PIECES)?;
             let weights = gpu.buffer("a load of RAM", sizes.weights, Usage::STORAGE | Usage::COPY_DST)?;
             let products = gpu.buffer("its products", sizes.products, Usage::STORAGE | Usage::COPY_SRC)?;
             let readable = gpu.buffer("read products", sizes.products, Usage::MAP_READ | Usage::COPY_DST)?;
-            let one =
-                wgpu::BufferBinding { buffer: &params, offset: 0, size: wgpu::BufferSize::new(PARAMS_BYTES) };
-            let buffers = [&weights, &acts, &products].map(|buffer| buffer.as_entire_binding());
-            let entries =
-                std::iter::zip(0.., [wgpu::BindingResource::Buffer(one)].into_iter().chain(buffers))
-                    .map(|(binding, resource)| wgpu::BindGroupEntry { binding, resource });
-            let bound = gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
-                label: None,
-                layout: &group,
-                entries: &entries.collect::<Vec<_>>(),
-            });
+            let storage = [&weights, &acts, &products].map(|buffer| buffer.as_entire_buffer_binding());
+            let bound = layout.bind(&gpu.device, params.buffer(), &storage);
             Ok(Staging { params, weights, products, readable, bound })
         };
         let stagings = [staging()?, staging()?];
@@ -189,8 +160,8 @@ impl Offloader {
             name: &form.name(),
             text: form.text(),
             constants: &[("FUSED", f64::from(u8::from(*fused)))],
-            layout,
-            storage: STORAGE,
+            layout: &layout.pipeline,
+            storage: STORAGE.0,
         })?);
         Ok(())
     }
@@ -223,24 +194,24 @@ impl Offloader {
 
     /// Has a load sent and multiplied.
     fn begin<'l>(
-        &self,
+        &mut self,
         staging: usize,
         load: &'l Load,
         begins: &[usize],
         bundles: &[Bundle],
     ) -> Result<Pending<'l>> {
-        let Staging { params, weights, products, readable, bound } = &self.stagings[staging];
         if let Some(&at) = begins.get(load.tasks.start).filter(|_| !load.tasks.is_empty()) {
             self.send_rows(at, &bundles[load.tasks.clone()])?;
         }
         let planes = |piece: &Piece| packed_of(piece, bundles).planes_of(piece.groups.clone());
-        self.send(weights, 0, load.weights, load.pieces.iter().flat_map(planes))?;
-        let mut slots = vec![0u8; load.pieces.len() * PARAMS_STRIDE as usize];
-        for (piece, slot) in load.pieces.iter().zip(slots.chunks_exact_mut(PARAMS_STRIDE as usize)) {
+        self.send(&self.stagings[staging].weights, 0, load.weights, load.pieces.iter().flat_map(planes))?;
+        let Staging { params, products, readable, bound, .. } = &mut self.stagings[staging];
+        params.clear();
+        let params_of = |piece: &Piece| {
             let packed = packed_of(piece, bundles);
             let [high, low] = packed.group_bytes();
             let low_at = piece.weights_at + piece.groups.len() * high;
-            let params = PackedParams {
+            params.add(&PackedParams {
                 rows: rows_of(piece, packed).len() as u32,
                 blocks: (packed.cols() / packed.ty().block_len()) as u32,
                 columns: bundles[piece.task].parts.len() as u32,
@@ -251,19 +222,19 @@ impl Offloader {
                 x_at: (begins[piece.task] / 4) as u32,
                 y_at: (piece.products_at / 4) as u32,
                 zero: 0,
-            };
-            slot[..size_of::<PackedParams>()].copy_from_slice(bytemuck::bytes_of(&params));
-        }
-        self.gpu.queue.write_buffer(params, 0, &slots);
+            })
+        };
+        let offsets: Vec<u32> = load.pieces.iter().map(params_of).collect();
+        params.flush(&self.gpu);
         let mut encoder =
             self.gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None });
         {
             let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-            for (piece, offset) in load.pieces.iter().zip((0..).step_by(PARAMS_STRIDE as usize)) {
+            for (piece, offset) in load.pieces.iter().zip(offsets) {
                 let packed = packed_of(piece, bundles);
                 let columns = bundles[piece.task].parts.len();
                 pass.set_pipeline(&self.kernels[&form_of(packed)]);
-                pass.set_bind_group(0, bound, &[offset]);
+                pass.set_bind_group(0, &*bound, &[offset]);
                 pass.dispatch_workgroups(
                     (rows_of(piece, packed).len() as u32).div_ceil(TILE[0]),
                     (columns as u32).div_ceil(TILE[1]),
@@ -273,27 +244,16 @@ impl Offloader {
         }
         encoder.copy_buffer_to_buffer(products, 0, readable, 0, load.products as u64);
         let sent = self.gpu.submit(Some(encoder.finish()));
-        let (sender, mapped) = std::sync::mpsc::channel();
-        readable
-            .slice(..load.products as u64)
-            .map_async(wgpu::MapMode::Read, move |result| drop(sender.send(result)));
-        Ok(Pending { staging, load, sent, mapped })
+        let coming = readback::ask(readable, load.products as u64);
+        Ok(Pending { load, sent, coming })
     }
 
     /// Puts products where they belong.
     fn take(&self, pending: Pending, bundles: &mut [Bundle]) -> Result<()> {
-        let Pending { staging, load, sent, mapped } = pending;
+        let Pending { load, sent, coming } = pending;
         self.gpu.wait_for(sent)?;
-        let failed =
-            |what: String| Error::Device(format!("{}: reading products failed: {what}", self.gpu.info.name));
-        mapped.try_recv().map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
-        let readable = &self.stagings[staging].readable;
-        {
-            let view = readable
-                .slice(..load.products as u64)
-                .get_mapped_range()
-                .map_err(|e| failed(e.to_string()))?;
-            let products: &[f32] = bytemuck::cast_slice(&view);
+        coming.take(&self.gpu, |products| {
+            let products: &[f32] = bytemuck::cast_slice(products);
             for piece in &load.pieces {
                 let rows = rows_of(piece, packed_of(piece, bundles));
                 let (weight, out) = &mut bundles[piece.task].with[piece.matrix];
@@ -305,9 +265,7 @@ impl Offloader {
                     to.zip(products).for_each(|(to, x)| *to = x * factor);
                 });
             }
-        }
-        readable.unmap();
-        Ok(())
+        })
     }
 }
 

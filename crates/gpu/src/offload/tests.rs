@@ -137,8 +137,8 @@ fn every_text_is_translated_for_vulkan_metal_and_dx12() {
             let refused = [
                 ready.spirv().err(),
                 ready.msl().err(),
-                ready.hlsl(ShaderModel::V5_1, STORAGE).err(),
-                ready.hlsl(ShaderModel::V6_6, STORAGE).err(),
+                ready.hlsl(ShaderModel::V5_1, STORAGE.0).err(),
+                ready.hlsl(ShaderModel::V6_6, STORAGE.0).err(),
             ];
             assert_eq!(refused, [None, None, None, None], "{form:?}");
         }

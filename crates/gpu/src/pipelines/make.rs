@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    super::{compile::Source, device::Gpu, variants::Variants},
+    super::{compile::Source, device::Gpu, params::SLOT_BYTES, variants::Variants},
     Bindings, Kernel,
 };
 use crate::Result;
@@ -65,12 +65,12 @@ impl Maker {
 
 /// What kernels with the same bindings have in common.
 pub struct Layout {
-    pub bind_group: wgpu::BindGroupLayout,
-    pipeline: wgpu::PipelineLayout,
+    bind_group: wgpu::BindGroupLayout,
+    pub pipeline: wgpu::PipelineLayout,
 }
 
 impl Layout {
-    fn new(device: &wgpu::Device, bindings: Bindings) -> Self {
+    pub fn new(device: &wgpu::Device, bindings: Bindings) -> Self {
         let entry = |binding, ty, has_dynamic_offset| wgpu::BindGroupLayoutEntry {
             binding,
             visibility: wgpu::ShaderStages::COMPUTE,
@@ -89,5 +89,29 @@ impl Layout {
             immediate_size: 0,
         });
         Layout { bind_group, pipeline }
+    }
+
+    /// `storage` in the order of the bindings; parameters lie in slots of `params`.
+    pub fn bind(
+        &self,
+        device: &wgpu::Device,
+        params: &wgpu::Buffer,
+        storage: &[wgpu::BufferBinding],
+    ) -> wgpu::BindGroup {
+        let params =
+            wgpu::BufferBinding { buffer: params, offset: 0, size: wgpu::BufferSize::new(SLOT_BYTES) };
+        let all = std::iter::once(&params).chain(storage);
+        let entries: Vec<_> = (0..)
+            .zip(all)
+            .map(|(binding, buffer)| wgpu::BindGroupEntry {
+                binding,
+                resource: wgpu::BindingResource::Buffer(buffer.clone()),
+            })
+            .collect();
+        device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: None,
+            layout: &self.bind_group,
+            entries: &entries,
+        })
     }
 }

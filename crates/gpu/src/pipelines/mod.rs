@@ -15,6 +15,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use background::{Background, Turn};
 pub use kernel::{Curve, Kernel, MOST_PREPARED_HEAD, Mode, numbers_of};
+pub use make::Layout;
 use make::Maker;
 pub use text::Bindings;
 #[cfg(any(test, windows))]
@@ -123,24 +124,7 @@ impl Pipelines {
     ) -> wgpu::BindGroup {
         let bindings = bindings.into();
         assert_eq!(storage.len(), bindings.0.len(), "{bindings:?}");
-        let params = wgpu::BufferBinding {
-            buffer: params,
-            offset: 0,
-            size: wgpu::BufferSize::new(super::params::SLOT_BYTES),
-        };
-        let all = std::iter::once(&params).chain(storage);
-        let entries: Vec<_> = (0..)
-            .zip(all)
-            .map(|(binding, buffer)| wgpu::BindGroupEntry {
-                binding,
-                resource: wgpu::BindingResource::Buffer(buffer.clone()),
-            })
-            .collect();
-        gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
-            label: None,
-            layout: &self.maker.layout(gpu, bindings).bind_group,
-            entries: &entries,
-        })
+        self.maker.layout(gpu, bindings).bind(&gpu.device, params, storage)
     }
 }
 
@@ -210,15 +194,7 @@ mod tests {
         let ways = [(Variants::PLAIN, sixteen), (Variants::COOP, sixteen), (Variants::COOP, eight)];
         with_each_module(&ways, |kernel, module, info| {
             for tuning in [Tuning::HARDWARE, Tuning::SOFTWARE] {
-                let lanes = match kernel {
-                    Kernel::MatmulRows { lanes, .. }
-                    | Kernel::ExpertRows { lanes, .. }
-                    | Kernel::StoreRows { lanes, .. }
-                    | Kernel::AddRows { lanes, .. }
-                    | Kernel::GateRows { lanes, .. } => lanes,
-                    _ => 8,
-                };
-                if lanes <= tuning.matmul {
+                if kernel.few_rows().is_none_or(|few| few.lanes <= tuning.matmul) {
                     with_constants(kernel, (module, info), &tuning, true);
                 }
             }
