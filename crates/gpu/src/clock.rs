@@ -45,20 +45,12 @@ pub struct Work<'w> {
 
 impl<'a> Clock<'a> {
     pub fn new(gpu: &'a Gpu) -> Result<Self> {
-        let stamps = if gpu.has(wgpu::Features::TIMESTAMP_QUERY) {
-            Some(Stamps {
-                queries: gpu.device.create_query_set(&wgpu::QuerySetDescriptor {
-                    label: None,
-                    ty: wgpu::QueryType::Timestamp,
-                    count: 2,
-                }),
-                resolved: scratch_for(gpu, STAMP_BYTES, Usage::QUERY_RESOLVE | Usage::COPY_SRC)?,
-                readable: scratch_for(gpu, STAMP_BYTES, Usage::MAP_READ | Usage::COPY_DST)?,
-            })
-        } else {
-            None
-        };
-        Ok(Clock { gpu, stamps })
+        let stamps = gpu.timestamps(2).map(|queries| -> Result<Stamps> {
+            let resolved = scratch_for(gpu, STAMP_BYTES, Usage::QUERY_RESOLVE | Usage::COPY_SRC)?;
+            let readable = scratch_for(gpu, STAMP_BYTES, Usage::MAP_READ | Usage::COPY_DST)?;
+            Ok(Stamps { queries, resolved, readable })
+        });
+        Ok(Clock { gpu, stamps: stamps.transpose()? })
     }
 
     /// Seconds of one of so many runs in a submission.

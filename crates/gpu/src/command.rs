@@ -36,29 +36,21 @@ pub struct Dispatch {
     pub load: Option<Load>,
 }
 
-/// Where a copy begins or goes.
-pub struct Location {
-    pub buffer: wgpu::Buffer,
-    pub offset: u64,
-}
-
-impl Location {
-    pub fn new(buffer: &wgpu::Buffer, offset: u64) -> Self {
-        Location { buffer: buffer.clone(), offset }
-    }
-}
-
-/// Bytes from one buffer to another.
+/// Bytes from one buffer to another: where they lie in it, and where they go.
 pub struct BufferCopy {
-    pub from: Location,
-    pub to: Location,
+    pub from: (wgpu::Buffer, u64),
+    pub to: (wgpu::Buffer, u64),
     pub bytes: u64,
 }
 
 impl BufferCopy {
+    pub fn new(from: (&wgpu::Buffer, u64), to: (&wgpu::Buffer, u64), bytes: u64) -> Self {
+        BufferCopy { from: (from.0.clone(), from.1), to: (to.0.clone(), to.1), bytes }
+    }
+
     /// The first bytes of a buffer to where another begins.
     pub fn begin(from: &wgpu::Buffer, to: &wgpu::Buffer, bytes: u64) -> Self {
-        BufferCopy { from: Location::new(from, 0), to: Location::new(to, 0), bytes }
+        Self::new((from, 0), (to, 0), bytes)
     }
 }
 

@@ -205,21 +205,20 @@ pub enum AdapterChoice {
 /// Takes the adapter asked for. With `Any` software adapters do not count.
 pub fn choose(choice: &AdapterChoice) -> Result<Found> {
     let mut all = adapters();
-    let names = || all.iter().map(|f| f.info.name.as_str()).collect::<Vec<_>>().join(", ");
+    let names: Vec<_> = all.iter().map(|f| f.info.name.as_str()).collect();
     let picked = match choice {
         AdapterChoice::Any => all.iter().position(Found::is_hardware),
-        AdapterChoice::Named(name) => {
-            pick(name, &all.iter().map(|f| f.info.name.as_str()).collect::<Vec<_>>())
-        }
+        AdapterChoice::Named(name) => pick(name, &names),
     };
     let Some(picked) = picked else {
-        return Err(Error::Device(match (choice, all.is_empty()) {
-            (_, true) => NONE_FOUND.into(),
-            (AdapterChoice::Any, false) => {
-                format!("no hardware GPU was found, only {}: `device` NAME takes one of these", names())
-            }
-            (AdapterChoice::Named(name), false) => format!("`device` {name}: {}", named(&all)),
-        }));
+        return Err(match choice {
+            AdapterChoice::Any if !all.is_empty() => Error::Device(format!(
+                "no hardware GPU was found, only {}: `device` NAME takes one of these",
+                names.join(", ")
+            )),
+            AdapterChoice::Any => none_called("", &all),
+            AdapterChoice::Named(name) => none_called(name, &all),
+        });
     };
     let found = all.swap_remove(picked);
     found.check()?;
@@ -230,13 +229,7 @@ pub fn choose(choice: &AdapterChoice) -> Result<Found> {
 pub fn choose_all(numbers: &[usize]) -> Result<Vec<Found>> {
     let all = adapters();
     let one = |&number: &usize| {
-        let found = all.get(number).ok_or_else(|| {
-            let of_all = match all.is_empty() {
-                true => NONE_FOUND.to_string(),
-                false => format!("`device` {number}: {}", named(&all)),
-            };
-            Error::Device(of_all)
-        })?;
+        let found = all.get(number).ok_or_else(|| none_called(&number.to_string(), &all))?;
         found.check().map(|()| found.clone())
     };
     let found: Vec<Found> = numbers.iter().map(one).collect::<Result<_>>()?;
@@ -251,13 +244,15 @@ pub fn choose_all(numbers: &[usize]) -> Result<Vec<Found>> {
     Ok(found)
 }
 
-const NONE_FOUND: &str =
-    "no GPU was found: there is no Vulkan, Metal or DX12 driver; `device` cpu runs without";
-
-/// What there is to choose from.
-fn named(all: &[Found]) -> String {
+/// Says what there is to choose from.
+fn none_called(name: &str, all: &[Found]) -> Error {
+    const NONE_FOUND: &str =
+        "no GPU was found: there is no Vulkan, Metal or DX12 driver; `device` cpu runs without";
     let names: Vec<_> = all.iter().map(|f| format!("{} {}", f.number, f.info.name)).collect();
-    format!("there are {}, and cpu", names.join(", "))
+    Error::Device(match names.is_empty() {
+        true => NONE_FOUND.into(),
+        false => format!("`device` {name}: there are {}, and cpu", names.join(", ")),
+    })
 }
 
 fn pick(wanted: &str, names: &[&str]) -> Option<usize> {
@@ -398,6 +393,13 @@ impl Gpu {
 
     pub fn has(&self, feature: Features) -> bool {
         self.device.features().contains(feature)
+    }
+
+    /// Room for so many times, where the device has a clock.
+    pub fn timestamps(&self, count: u32) -> Option<wgpu::QuerySet> {
+        let ty = wgpu::QueryType::Timestamp;
+        let described = wgpu::QuerySetDescriptor { label: None, ty, count };
+        self.has(Features::TIMESTAMP_QUERY).then(|| self.device.create_query_set(&described))
     }
 
     pub fn used(&self) -> u64 {

@@ -49,7 +49,7 @@ mod work;
 use std::{collections::HashSet, sync::Arc};
 
 use cache::DiskCache;
-use command::{BufferCopy, Command, Location};
+use command::{BufferCopy, Command};
 use device::Gpu;
 pub use device::{AdapterChoice, Found, adapters, choose};
 #[cfg(windows)]
@@ -420,11 +420,7 @@ impl WayOut<'_> {
     fn read(&mut self, recorder: &mut Recorder, made: &[Made], take: impl FnOnce(&[u8])) -> Result<()> {
         let mut end = 0;
         for &Made { buffer, bytes } in made {
-            recorder.copy(&BufferCopy {
-                from: Location::new(buffer, 0),
-                to: Location::new(self.readable, end),
-                bytes,
-            });
+            recorder.copy(&BufferCopy::new((buffer, 0), (self.readable, end), bytes));
             end += bytes;
         }
         recorder.submit();

@@ -3,7 +3,7 @@
 
 use super::{
     GpuBackend,
-    command::{BufferCopy, Command, Location},
+    command::{BufferCopy, Command},
     layout::BufLayout,
     ops::{HeadPiece, Pass, Tap},
     pick, readback,
@@ -175,9 +175,8 @@ impl GpuBackend {
         let (bytes, tap_bytes) = (shape.result_bytes(&self.model.plan), self.tap_bytes(rows));
         // Behind the result lie the rows that are taken out.
         let copy = |(tap, &step): (usize, &usize)| {
-            let from = Location::new(self.work.buffer(Buf::X), 0);
-            let to = Location::new(&self.readable, bytes + tap as u64 * tap_bytes);
-            Tap { step, copy: BufferCopy { from, to, bytes: tap_bytes } }
+            let to = (&self.readable, bytes + tap as u64 * tap_bytes);
+            Tap { step, copy: BufferCopy::new((self.work.buffer(Buf::X), 0), to, tap_bytes) }
         };
         let taps = shape.cuts.iter().enumerate().map(copy).collect();
         let pass = Pass::whole(steps, rows);

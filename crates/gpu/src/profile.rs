@@ -28,17 +28,11 @@ struct Total {
 
 impl Profile {
     pub fn new(gpu: &Gpu) -> Result<Option<Self>> {
-        if !gpu.has(wgpu::Features::TIMESTAMP_QUERY) {
-            return Ok(None);
-        }
+        let Some(queries) = gpu.timestamps(2 * MOST) else { return Ok(None) };
         use wgpu::BufferUsages as Usage;
         let bytes = 16 * u64::from(MOST);
         Ok(Some(Profile {
-            queries: gpu.device.create_query_set(&wgpu::QuerySetDescriptor {
-                label: None,
-                ty: wgpu::QueryType::Timestamp,
-                count: 2 * MOST,
-            }),
+            queries,
             resolved: gpu.buffer("timestamps", bytes, Usage::QUERY_RESOLVE | Usage::COPY_SRC)?,
             readable: gpu.buffer("timestamps", bytes, Usage::MAP_READ | Usage::COPY_DST)?,
             pending: Vec::new(),

@@ -157,7 +157,7 @@ impl<'a> Recorder<'a> {
     }
 
     pub fn copy(&mut self, BufferCopy { from, to, bytes }: &BufferCopy) {
-        self.encoder().copy_buffer_to_buffer(&from.buffer, from.offset, &to.buffer, to.offset, *bytes);
+        self.encoder().copy_buffer_to_buffer(&from.0, from.1, &to.0, to.1, *bytes);
     }
 
     /// For anything but a dispatch.

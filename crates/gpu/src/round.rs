@@ -6,7 +6,7 @@
 
 use super::{
     GpuBackend,
-    command::{BufferCopy, Command, Location},
+    command::{BufferCopy, Command},
     device::Gpu,
     ops::{HeadPiece, Pass, Stage},
     pick, readback,
@@ -56,18 +56,9 @@ impl Rounds {
             Self::staged_bytes(&row_data.sections, row_data.turns.len),
             both_ways,
         )?;
-        let stamps = if gpu.has(wgpu::Features::TIMESTAMP_QUERY) {
-            let queries = gpu.device.create_query_set(&wgpu::QuerySetDescriptor {
-                label: None,
-                ty: wgpu::QueryType::Timestamp,
-                count: 3,
-            });
-            let resolved = gpu.buffer("times", STAMP_BYTES, Usage::QUERY_RESOLVE | Usage::COPY_SRC)?;
-            Some((queries, resolved))
-        } else {
-            None
-        };
-        Ok(Rounds { staged, stamps })
+        let resolved = || gpu.buffer("times", STAMP_BYTES, Usage::QUERY_RESOLVE | Usage::COPY_SRC);
+        let stamps = gpu.timestamps(3).map(|queries| resolved().map(|resolved| (queries, resolved)));
+        Ok(Rounds { staged, stamps: stamps.transpose()? })
     }
 }
 
@@ -111,16 +102,9 @@ impl GpuBackend {
         for (i, (link, offset)) in links.iter().zip(&offsets).enumerate() {
             let is_last = i + 1 == links.len();
             let staged = &rounds.staged;
-            recorder.copy(&BufferCopy {
-                from: Location::new(staged, offset.rows_at),
-                to: Location::new(&row_data.rows, 0),
-                bytes: offset.rows_bytes,
-            });
-            recorder.copy(&BufferCopy {
-                from: Location::new(staged, offset.turns_at),
-                to: Location::new(&row_data.turned, 0),
-                bytes: offset.turns_bytes,
-            });
+            let (rows, turned) = ((&row_data.rows, 0), (&row_data.turned, 0));
+            recorder.copy(&BufferCopy::new((staged, offset.rows_at), rows, offset.rows_bytes));
+            recorder.copy(&BufferCopy::new((staged, offset.turns_at), turned, offset.turns_bytes));
             if let Some((queries, _)) = stamps.filter(|_| i == 0 || is_last) {
                 recorder.stamp(queries, Some(u32::from(is_last)), None);
             }
@@ -133,26 +117,18 @@ impl GpuBackend {
             for (later, offset) in links.iter().zip(&offsets).skip(i + 1) {
                 let waiting = later.picked.iter().filter(|(_, pick)| (done..done + count).contains(pick));
                 for &(row, pick) in waiting {
-                    let from = Location::new(&picker.best, pick::token_at(k, pick - done));
-                    let to = Location::new(staged, offset.rows_at + 4 * row as u64);
-                    recorder.copy(&BufferCopy { from, to, bytes: 4 });
+                    let token = (&picker.best, pick::token_at(k, pick - done));
+                    let to = (staged, offset.rows_at + 4 * row as u64);
+                    recorder.copy(&BufferCopy::new(token, to, 4));
                 }
             }
-            let to = done as u64 * pick::row_bytes(k);
-            recorder.copy(&BufferCopy {
-                from: Location::new(&picker.best, 0),
-                to: Location::new(&self.readable, to),
-                bytes: count as u64 * pick::row_bytes(k),
-            });
+            let to = (&self.readable, done as u64 * pick::row_bytes(k));
+            recorder.copy(&BufferCopy::new((&picker.best, 0), to, count as u64 * pick::row_bytes(k)));
             done += count;
         }
         if let Some((queries, resolved)) = stamps {
             recorder.encoder().resolve_query_set(queries, 0..3, resolved, 0);
-            recorder.copy(&BufferCopy {
-                from: Location::new(resolved, 0),
-                to: Location::new(&self.readable, tops_bytes),
-                bytes: STAMP_BYTES,
-            });
+            recorder.copy(&BufferCopy::new((resolved, 0), (&self.readable, tops_bytes), STAMP_BYTES));
         }
         recorder.submit();
         let measured = readback::read(gpu, &self.readable, tops_bytes + STAMP_BYTES, |bytes| {
