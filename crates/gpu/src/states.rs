@@ -1,6 +1,6 @@
 //! The states of recurrent layers on the device: for each layer all slabs in one buffer, and what a pass does to them.
 
-use super::{device::Gpu, work::too_large};
+use super::{device::Gpu, work::bindable};
 use crate::{
     Result,
     kv::{MOST_REPLAYED, Replay, ReplayStep, StateRun, StateStep},
@@ -84,10 +84,8 @@ impl StateStore {
         for op in held.ops(plan).into_iter().flatten() {
             let Op::Convolve(id) = *op else { continue };
             let bytes = 4 * (slabs * Slab::of(plan.mixer(id)).len) as u64;
-            if bytes > gpu.binding_bytes() {
-                return Err(too_large(gpu, "a layer's states", bytes, "`sequences`"));
-            }
-            made[id.index()] = Some(gpu.buffer("states", bytes, wgpu::BufferUsages::STORAGE)?);
+            let usage = wgpu::BufferUsages::STORAGE;
+            made[id.index()] = Some(bindable(gpu, "a layer's states", bytes, usage, "`sequences`")?);
         }
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
         let runs = gpu.buffer("runs of states", Self::runs_bytes(plan, max_rows), usage)?;

@@ -177,39 +177,30 @@ impl WorkBuffers {
         let both_ways = Usage::STORAGE | Usage::COPY_DST | Usage::COPY_SRC;
         let layout = Layout::of(plan);
         let sizes = sizes(plan, &layout, max_rows, n_cells, needs.arith);
-        let buffer = |label, bytes: usize, usage| {
-            if bytes as u64 > gpu.binding_bytes() {
-                return Err(too_large(gpu, label, bytes as u64, LESS));
-            }
-            gpu.buffer(label, bytes as u64, usage)
-        };
+        let buffer = |label, bytes: usize, usage| bindable(gpu, label, bytes as u64, usage, LESS);
+        let wanted =
+            |is_wanted: bool, label, bytes, usage| is_wanted.then(|| buffer(label, bytes, usage)).transpose();
+        let prepares = needs.arith != Arith::Float;
         let rows = sizes.rows.iter().map(|&bytes| buffer("rows", bytes, both_ways));
         Ok(WorkBuffers {
             max_rows,
             rows: rows.collect::<Result<_>>()?,
             q: buffer("queries", sizes.q, plain)?,
-            up: if needs.up { Some(buffer("up rows", sizes.u, plain)?) } else { None },
-            prepared: if needs.arith == Arith::Float {
-                None
-            } else {
+            up: wanted(needs.up, "up rows", sizes.u, plain)?,
+            prepared: if prepares {
                 let h = buffer("normed rows, prepared", sizes.prepared_h, plain)?;
                 Some(Prepared { h, rest: buffer("prepared rows", sizes.prepared_rest, plain)? })
-            },
-            sorted: if sizes.sorted > 0 {
-                Some(buffer("rows by expert", sizes.sorted, plain)?)
             } else {
                 None
             },
-            head_parts: if sizes.head_parts > 0 {
-                Some(buffer("heads' rows", sizes.head_parts, plain)?)
-            } else {
-                None
-            },
-            head_parts_prepared: if sizes.head_parts_prepared > 0 && needs.arith != Arith::Float {
-                Some(buffer("heads' rows, prepared", sizes.head_parts_prepared, plain)?)
-            } else {
-                None
-            },
+            sorted: wanted(sizes.sorted > 0, "rows by expert", sizes.sorted, plain)?,
+            head_parts: wanted(sizes.head_parts > 0, "heads' rows", sizes.head_parts, plain)?,
+            head_parts_prepared: wanted(
+                prepares && sizes.head_parts_prepared > 0,
+                "heads' rows, prepared",
+                sizes.head_parts_prepared,
+                plain,
+            )?,
             chunks: buffer("attention's chunks", sizes.chunks, plain)?,
             lane_sums: buffer(
                 "sums of lanes",
@@ -219,13 +210,13 @@ impl WorkBuffers {
             split_rows: sizes.split_rows,
             piece_rows: sizes.split_rows.max(max_rows.div_ceil(MOST_PIECES)),
             most_chunks: sizes.most_chunks,
-            logits: if needs.logits { Some(buffer("logits", sizes.logits, both_ways)?) } else { None },
-            lows: if needs.lows > 0 {
-                let bytes = lows_bytes(needs.lows, max_rows);
-                Some(buffer("sums of low planes", bytes, Usage::STORAGE | Usage::COPY_DST)?)
-            } else {
-                None
-            },
+            logits: wanted(needs.logits, "logits", sizes.logits, both_ways)?,
+            lows: wanted(
+                needs.lows > 0,
+                "sums of low planes",
+                lows_bytes(needs.lows, max_rows),
+                Usage::STORAGE | Usage::COPY_DST,
+            )?,
             arith: needs.arith,
             layout,
         })
@@ -263,14 +254,24 @@ pub fn lows_bytes(matrix_rows: usize, max_rows: usize) -> usize {
     4 * matrix_rows * max_rows.next_multiple_of(TILE_ROWS)
 }
 
-/// `less`: the settings that should be smaller.
-pub fn too_large(gpu: &Gpu, label: &str, bytes: u64, less: &str) -> Error {
-    Error::Memory(format!(
-        "{}: {label} take {} MiB, the device binds at most {} MiB: a smaller {less}",
-        gpu.info.name,
-        bytes >> 20,
-        gpu.binding_bytes() >> 20
-    ))
+/// A buffer that kernels bind whole. `less`: the settings that should be smaller if it is too large.
+pub fn bindable(
+    gpu: &Gpu,
+    label: &str,
+    bytes: u64,
+    usage: wgpu::BufferUsages,
+    less: &str,
+) -> Result<wgpu::Buffer> {
+    let most = gpu.binding_bytes();
+    if bytes > most {
+        return Err(Error::Memory(format!(
+            "{}: {label} take {} MiB, the device binds at most {} MiB: a smaller {less}",
+            gpu.info.name,
+            bytes >> 20,
+            most >> 20
+        )));
+    }
+    gpu.buffer(label, bytes, usage)
 }
 
 /// The shape of a slot's keys.
@@ -325,13 +326,8 @@ impl KvBuffers {
             stored.keys.check(spec.head_dim)?;
             stored.values.check(spec.head_dim)?;
         }
-        let buffer = |label, words: usize| {
-            let bytes = 4 * words as u64;
-            if bytes > gpu.binding_bytes() {
-                return Err(too_large(gpu, label, bytes, LESS));
-            }
-            gpu.buffer(label, bytes, wgpu::BufferUsages::STORAGE)
-        };
+        let buffer =
+            |label, words: usize| bindable(gpu, label, 4 * words as u64, wgpu::BufferUsages::STORAGE, LESS);
         let slots = layout.slots.iter().enumerate().map(|(slot, shape)| {
             let words = match held.attn.get(slot) {
                 Some(true) => cell_words(plan, slot, stored),
