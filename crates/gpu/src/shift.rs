@@ -72,9 +72,8 @@ pub fn shift(
 mod tests {
     use super::*;
     use crate::{
-        command::BufferCopy,
+        harness::run,
         plan::{RopeId, RopePairs},
-        readback,
         tests::{gpu, numbers},
         work::{Slot, SlotKeys},
     };
@@ -99,15 +98,8 @@ mod tests {
         let moves: Vec<_> = (0..MOVES).map(|i| CellMove { src: i as u32, dst: to(i) as u32 }).collect();
         shift(&gpu, &mut pipelines, &cache, &[rope], &[moves], -2).unwrap();
         let Slot { keys, values: Some(values) } = cache.slot(0) else { panic!("made with values") };
-        let read = |gpu: &Gpu, pipelines: &mut Pipelines, buffer: &wgpu::Buffer| -> Vec<f32> {
-            let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-            let readable = gpu.buffer("result", buffer.size(), usage).unwrap();
-            let mut recorder = Recorder::new(gpu, pipelines, None);
-            recorder.copy(&BufferCopy::begin(buffer, &readable, buffer.size()));
-            recorder.submit();
-            readback::read(gpu, &readable, buffer.size(), bytemuck::pod_collect_to_vec).unwrap()
-        };
-        let (keys, values) = (read(&gpu, &mut pipelines, keys), read(&gpu, &mut pipelines, values));
+        let [keys, values] = [keys, values]
+            .map(|buffer| run(&gpu, &mut pipelines, &[], buffer, buffer.size() as usize / 4).unwrap());
         let (sin, cos) = (-1f64).sin_cos();
         for i in 0..MOVES {
             let at = WORDS * to(i);

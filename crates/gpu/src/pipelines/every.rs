@@ -80,10 +80,11 @@ impl Kernel {
                 let gates = [Mode::Gate(Curve::Silu), Mode::Gate(Curve::Xielu), Mode::Activate(Curve::Gelu)];
                 for mode in [Mode::Store, Mode::Add].into_iter().chain(gates) {
                     for coarse in [false, format.has_planes()] {
+                        let lanes = 16;
                         let tile = |width, share, scales| Kernel::MatmulTile {
                             format,
                             mode,
-                            lanes: 16,
+                            lanes,
                             coarse,
                             arith,
                             width,
@@ -91,12 +92,13 @@ impl Kernel {
                             scales,
                         };
                         all.extend([tile(16, 0, false), tile(32, 0, false), tile(32, 2, false)]);
-                        all.push(Kernel::ExpertTile { format, mode, lanes: 16, coarse, arith });
-                        all.push(Kernel::ExpertRows { format, mode, lanes: 32, coarse, arith });
+                        all.push(Kernel::ExpertTile { format, mode, lanes, coarse, arith });
+                        let lanes = 32;
+                        all.push(Kernel::ExpertRows { format, mode, lanes, coarse, arith });
                         let rows = |columns, scales| Kernel::MatmulRows {
                             format,
                             mode,
-                            lanes: 32,
+                            lanes,
                             columns,
                             coarse,
                             arith,
@@ -109,11 +111,11 @@ impl Kernel {
                         }
                     }
                 }
-                let stored = Stored { keys: KvType::F16, values: KvType::F16 };
+                let (stored, lanes) = (Stored { keys: KvType::F16, values: KvType::F16 }, 32);
                 for coarse in [false, format.has_planes()] {
                     let rows = |columns, scales| Kernel::StoreRows {
                         format,
-                        lanes: 32,
+                        lanes,
                         columns,
                         coarse,
                         arith,
@@ -133,20 +135,19 @@ impl Kernel {
                     }
                 }
                 if arith.fits_gate_rows(format) {
-                    let curve = Curve::Silu;
+                    let (curve, coarse) = (Curve::Silu, false);
                     let gate = |columns, scales| Kernel::GateRows {
                         format,
                         curve,
-                        lanes: 32,
+                        lanes,
                         columns,
-                        coarse: false,
+                        coarse,
                         arith,
                         scales,
                     };
                     all.extend((1..=8).map(|columns| gate(columns, false)));
                     all.extend([1, 4, 8].map(|columns| gate(columns, true)));
-                    let coarse = false;
-                    let add = |columns| Kernel::AddRows { format, lanes: 32, columns, coarse, arith };
+                    let add = |columns| Kernel::AddRows { format, lanes, columns, coarse, arith };
                     all.extend([1, 4, 8].map(add));
                 }
             }

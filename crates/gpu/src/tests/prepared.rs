@@ -191,7 +191,7 @@ fn gates_prepare_rows_as_by_themselves() {
                 );
                 let ready = matrix.prepare(&gpu, &pipelines, &floats, &x, &how).unwrap();
                 run(&gpu, &mut pipelines, &[ready], &x.buffer, 1).unwrap();
-                let curve = Curve::Silu;
+                let (curve, mode) = (Curve::Silu, Mode::Gate(Curve::Silu));
                 let params = ProductParams {
                     rows: 2 * outputs as u32,
                     blocks: matrix.blocks as u32,
@@ -202,28 +202,13 @@ fn gates_prepare_rows_as_by_themselves() {
                     ..ProductParams::default()
                 };
                 let (format, lanes) = (matrix.format, tuning.lanes(matrix.blocks));
-                let columns = columns as u32;
-                let in_floats = Kernel::MatmulRows {
-                    format,
-                    mode: Mode::Gate(curve),
-                    lanes,
-                    columns,
-                    coarse: false,
-                    arith,
-                    scales: false,
-                };
+                let (columns, coarse, scales) = (columns as u32, false, false);
+                let in_floats = Kernel::MatmulRows { format, mode, lanes, columns, coarse, arith, scales };
+                let preparing = Kernel::GateRows { format, curve, lanes, columns, coarse, arith, scales };
                 let [high, low, scales] = &matrix.streams;
                 let step = Step {
                     plain: in_floats,
-                    preparing: Kernel::GateRows {
-                        format,
-                        curve,
-                        lanes,
-                        columns,
-                        coarse: false,
-                        arith,
-                        scales: false,
-                    },
+                    preparing,
                     inputs: vec![high, low, scales, &none, &x],
                     groups: [
                         [1, (2 * outputs as u32).div_ceil(in_floats.rows_at_once(&tuning)), 1],

@@ -4,7 +4,10 @@ use std::{borrow::Cow, sync::Arc};
 
 use spec_run_gguf::embedded;
 
-use super::super::{AdapterChoice, Found, GpuBackend, GpuConfig, choose};
+use super::{
+    super::{Found, GpuBackend, GpuConfig},
+    adapter,
+};
 use crate::{
     Model, Result,
     backend::{Backend, Output, Rows, Seen, SlotView, View, gpu::GpuVariant},
@@ -14,14 +17,7 @@ use crate::{
 };
 
 fn backend(test: &str) -> Option<(Found, GpuBackend)> {
-    let found = match choose(&AdapterChoice::Any).or_else(|_| choose(&AdapterChoice::Named("0".into()))) {
-        Ok(found) => found,
-        Err(e) => {
-            assert!(std::env::var_os("SPEC_RUN_REQUIRE_FIXTURES").is_none(), "{test}: {e}");
-            eprintln!("NOT RUN: {test}: {e}");
-            return None;
-        }
-    };
+    let found = adapter(test)?;
     let model = Arc::new(Model::load(Arc::new(embedded::open().unwrap())).unwrap());
     let n_layer = model.n_layer();
     let scratch = KvRoom {
