@@ -79,6 +79,16 @@ impl Bytes {
     }
 }
 
+/// A file of one key, up to its value.
+fn one_key(key: &str, ty: u32) -> Bytes {
+    Bytes::v3(0, 1).key(key, ty)
+}
+
+/// A file of one tensor that begins with its data.
+fn one_tensor(shape: &[u64], ty: u32) -> Bytes {
+    Bytes::v3(1, 0).tensor("t", shape, ty, 0).data(32, 64)
+}
+
 /// The simplest tensor: four floats.
 fn four_floats(offset: u64) -> Bytes {
     Bytes::v3(1, 0).tensor("t", &[4], F32, offset)
@@ -139,99 +149,42 @@ fn truncated_at_any_byte() {
 }
 
 #[test]
-fn truncated_header() {
+fn truncated() {
     Bytes(b"GGUF\x03\0".to_vec())
         .refused(&["the header at byte 4", "4 bytes do not fit in the 2 bytes left"]);
-}
-
-#[test]
-fn truncated_metadata() {
-    Bytes::v3(0, 1).key("name", STRING).u64(10).raw(b"abc").refused(&[
+    one_key("name", STRING).u64(10).raw(b"abc").refused(&[
         "metadata key `name` at byte 48",
         "10 bytes do not fit in the 3 bytes left",
         "incomplete or damaged",
     ]);
-}
-
-#[test]
-fn truncated_directory() {
     let mut bytes = four_floats(0);
-    bytes.0.truncate(bytes.0.len() - 1);
+    bytes.0.pop();
     bytes.refused(&["the header", "1 tensors do not fit"]);
     let mut bytes = Bytes::v3(1, 0).tensor("a long name", &[4], F32, 0);
     bytes.0.pop();
     bytes.refused(&["tensor `a long name` at byte 59", "8 bytes do not fit in the 7 bytes left"]);
-}
-
-#[test]
-fn truncated_data() {
     four_floats(0).data(32, 15).refused(&["tensor `t`", "16 bytes of data", "beyond the end of the file"]);
 }
 
 #[test]
-fn string_length_of_2_to_the_63() {
-    Bytes::v3(0, 1)
-        .key("name", STRING)
-        .u64(1 << 63)
-        .raw(b"abc")
-        .refused(&["`name`", "9223372036854775808 bytes"]);
-}
-
-#[test]
-fn key_length_of_2_to_the_64_less_1() {
+fn lengths_and_counts_that_no_file_has() {
+    one_key("name", STRING).u64(1 << 63).raw(b"abc").refused(&["`name`", "9223372036854775808 bytes"]);
     Bytes::v3(0, 1).u64(u64::MAX).raw(b"abcdefgh").refused(&["name of metadata key 0 at byte 32"]);
-}
-
-#[test]
-fn array_length_of_2_to_the_64_less_1() {
     for ty in [U8, U32, BOOL, STRING] {
-        Bytes::v3(0, 1)
-            .key("list", ARRAY)
-            .u32(ty)
-            .u64(u64::MAX)
-            .u64(0)
-            .refused(&["`list`", "18446744073709551615"]);
+        let bytes = one_key("list", ARRAY).u32(ty).u64(u64::MAX).u64(0);
+        bytes.refused(&["`list`", "18446744073709551615"]);
     }
-}
-
-#[test]
-fn array_length_whose_bytes_overflow() {
     let n = (1u64 << 62) + 1;
-    Bytes::v3(0, 1)
-        .key("list", ARRAY)
-        .u32(U32)
-        .u64(n)
-        .u32(7)
-        .refused(&["`list`", "4611686018427387905 items"]);
-}
-
-#[test]
-fn metadata_count_of_2_to_the_64_less_1() {
+    one_key("list", ARRAY).u32(U32).u64(n).u32(7).refused(&["`list`", "4611686018427387905 items"]);
     Bytes::v3(0, u64::MAX).refused(&["the header", "18446744073709551615 metadata keys do not fit"]);
-}
-
-#[test]
-fn tensor_count_of_2_to_the_64_less_1() {
     Bytes::v3(u64::MAX, 0).refused(&["the header", "18446744073709551615 tensors do not fit"]);
 }
 
 #[test]
-fn offset_beyond_the_file() {
+fn tensors_at_impossible_places() {
     four_floats(1 << 40).data(32, 16).refused(&["tensor `t`", "1099511627776", "beyond the end of the file"]);
-}
-
-#[test]
-fn offset_that_overflows() {
     four_floats(u64::MAX - 31).data(32, 16).refused(&["tensor `t`", "beyond the end of the file"]);
-}
-
-#[test]
-fn offset_that_is_misaligned() {
     four_floats(8).data(32, 64).refused(&["tensor `t` at byte 49", "offset 8", "alignment 32"]);
-}
-
-#[test]
-fn tensors_that_overlap() {
     two_tensors(0, 0).refused(&["`a`", "`b`", "overlap at byte 96"]);
     let bytes = Bytes::v3(2, 0).tensor("a", &[8], F32, 32).tensor("b", &[9], F32, 0).data(32, 128);
     bytes.refused(&["`a`", "`b`", "overlap at byte 128"]);
@@ -244,139 +197,87 @@ fn tensors_in_any_order_and_with_gaps_are_sound() {
 }
 
 #[test]
-fn duplicate_key() {
+fn names_that_are_there_twice() {
     let bytes = Bytes::v3(0, 2).key("a", U32).u32(1).key("a", U32).u32(2);
     bytes.refused(&["metadata key `a` is there twice"]);
-}
-
-#[test]
-fn duplicate_tensor() {
     let bytes = Bytes::v3(2, 0).tensor("a", &[8], F32, 0).tensor("a", &[8], F32, 32).data(32, 64);
     bytes.refused(&["tensor `a` is there twice"]);
 }
 
 #[test]
 fn known_keys_of_wrong_type() {
-    Bytes::v3(0, 1)
-        .key("general.alignment", STRING)
-        .str("32")
-        .refused(&["`general.alignment`", "found string"]);
-    Bytes::v3(0, 1).key("split.count", STRING).str("2").refused(&["`split.count`", "found string"]);
-    let gguf = Bytes::v3(0, 1).key("general.architecture", U32).u32(1).open().unwrap();
+    one_key("general.alignment", STRING).str("32").refused(&["`general.alignment`", "found string"]);
+    one_key("split.count", STRING).str("2").refused(&["`split.count`", "found string"]);
+    let gguf = one_key("general.architecture", U32).u32(1).open().unwrap();
     let message = gguf.metadata().str("general.architecture").unwrap_err().to_string();
     assert_eq!(message, "hostile.gguf: metadata key `general.architecture`: found u32, wanted a string");
 }
 
 #[test]
-fn alignment_that_is_no_power_of_two() {
+fn impossible_alignments() {
     for n in [0, 3, 48] {
-        let bytes = Bytes::v3(0, 1).key("general.alignment", U32).u32(n);
+        let bytes = one_key("general.alignment", U32).u32(n);
         bytes.refused(&["`general.alignment`", &n.to_string(), "power of two"]);
     }
-}
-
-#[test]
-fn alignment_larger_than_the_file() {
     let bytes =
         Bytes::v3(1, 1).key("general.alignment", U32).u32(1 << 31).tensor("t", &[4], F32, 0).data(32, 64);
     bytes.refused(&["tensor `t`", "beyond the end of the file"]);
 }
 
 #[test]
-fn dimension_of_zero() {
+fn impossible_shapes() {
     for shape in [&[0][..], &[4, 0], &[0, u64::MAX, u64::MAX]] {
-        let bytes = Bytes::v3(1, 0).tensor("t", shape, F32, 0).data(32, 64);
-        bytes.refused(&["tensor `t` at byte 37", "dimension of zero"]);
+        one_tensor(shape, F32).refused(&["tensor `t` at byte 37", "dimension of zero"]);
     }
-}
-
-#[test]
-fn no_dimensions() {
-    Bytes::v3(1, 0).tensor("t", &[], F32, 0).data(32, 64).refused(&["tensor `t` at byte 33", "0 dimensions"]);
-}
-
-#[test]
-fn more_than_four_dimensions() {
-    Bytes::v3(1, 0)
-        .tensor("t", &[1; 5], F32, 0)
-        .data(32, 64)
-        .refused(&["tensor `t` at byte 33", "5 dimensions"]);
+    one_tensor(&[], F32).refused(&["tensor `t` at byte 33", "0 dimensions"]);
+    one_tensor(&[1; 5], F32).refused(&["tensor `t` at byte 33", "5 dimensions"]);
     let bytes = Bytes::v3(1, 0).str("t").u32(u32::MAX).data(32, 64);
     bytes.refused(&["tensor `t` at byte 33", "4294967295 dimensions"]);
-}
-
-#[test]
-fn shape_that_overflows() {
     for shape in [&[1 << 32, 1 << 32][..], &[1 << 62], &[1 << 16; 4], &[u64::MAX, 1]] {
-        let bytes = Bytes::v3(1, 0).tensor("t", shape, F32, 0).data(32, 64);
-        bytes.refused(&["tensor `t` at byte 37", "overflows 64 bits"]);
+        one_tensor(shape, F32).refused(&["tensor `t` at byte 37", "overflows 64 bits"]);
     }
     // 2^64 weights, although their bytes would fit in 64 bits.
-    let bytes = Bytes::v3(1, 0).tensor("t", &[1 << 32, 1 << 32], Q4_0, 0).data(32, 64);
-    bytes.refused(&["tensor `t`", "overflows 64 bits"]);
-}
-
-#[test]
-fn row_that_is_no_multiple_of_the_block() {
+    one_tensor(&[1 << 32, 1 << 32], Q4_0).refused(&["tensor `t`", "overflows 64 bits"]);
     let bytes = Bytes::v3(1, 0).tensor("t", &[33, 32], Q4_0, 0).data(32, 1024);
     bytes.refused(&["tensor `t` at byte 37", "rows of 33", "Q4_0's block of 32"]);
 }
 
 #[test]
-fn unknown_tensor_type() {
+fn unknown_types() {
     // 4 was Q4_2, gone since 2023; 36 is one of the repacked types that no file may carry.
     for ty in [4, 36, 1000, u32::MAX] {
-        let bytes = Bytes::v3(1, 0).tensor("t", &[32], ty, 0).data(32, 64);
+        let bytes = one_tensor(&[32], ty);
         bytes.refused(&["tensor `t` at byte 45", &format!("tensor type {ty} is unknown")]);
     }
-}
-
-#[test]
-fn unknown_value_type() {
-    Bytes::v3(0, 1).key("k", 13).u64(0).refused(&["metadata key `k` at byte 33", "unknown value type 13"]);
-    let bytes = Bytes::v3(0, 1).key("k", ARRAY).u32(13).u64(1).u64(0);
+    one_key("k", 13).u64(0).refused(&["metadata key `k` at byte 33", "unknown value type 13"]);
+    let bytes = one_key("k", ARRAY).u32(13).u64(1).u64(0);
     bytes.refused(&["metadata key `k` at byte 37", "unknown type 13"]);
-}
-
-#[test]
-fn array_of_arrays() {
-    let bytes = Bytes::v3(0, 1).key("k", ARRAY).u32(ARRAY).u64(1).u32(U32).u64(1).u32(7);
+    let bytes = one_key("k", ARRAY).u32(ARRAY).u64(1).u32(U32).u64(1).u32(7);
     bytes.refused(&["metadata key `k` at byte 37", "array of arrays"]);
 }
 
 #[test]
-fn bool_that_is_neither() {
-    Bytes::v3(0, 1)
-        .key("k", BOOL)
-        .raw(&[2])
-        .refused(&["metadata key `k` at byte 37", "neither false nor true"]);
-    let bytes = Bytes::v3(0, 1).key("k", ARRAY).u32(BOOL).u64(3).raw(&[0, 1, 255]);
+fn impossible_values() {
+    one_key("k", BOOL).raw(&[2]).refused(&["metadata key `k` at byte 37", "neither false nor true"]);
+    let bytes = one_key("k", ARRAY).u32(BOOL).u64(3).raw(&[0, 1, 255]);
     bytes.refused(&["metadata key `k` at byte 51", "255"]);
 }
 
 #[test]
 fn bad_utf8() {
-    Bytes::v3(0, 1)
-        .u64(2)
-        .raw(&[b'k', 0xff])
-        .u32(U8)
-        .raw(&[0])
-        .refused(&["metadata key 0 at byte 33", "UTF-8"]);
-    let bytes = Bytes::v3(0, 1).key("k", STRING).u64(2).raw(&[0xc3, 0x28]);
+    let bytes = Bytes::v3(0, 1).u64(2).raw(&[b'k', 0xff]).u32(U8).raw(&[0]);
+    bytes.refused(&["metadata key 0 at byte 33", "UTF-8"]);
+    let bytes = one_key("k", STRING).u64(2).raw(&[0xc3, 0x28]);
     bytes.refused(&["metadata key `k` at byte 45", "UTF-8"]);
     let bytes = Bytes::v3(1, 0).u64(1).raw(&[0x80]).u32(1).u64(4).u32(F32).u64(0).data(32, 16);
     bytes.refused(&["name of tensor 0 at byte 32", "UTF-8"]);
-}
-
-#[test]
-fn a_character_split_over_two_strings_is_bad_utf8() {
-    let bytes = Bytes::v3(0, 1).key("k", ARRAY).u32(STRING).u64(2).u64(1).raw(&[0xc3]).u64(1).raw(&[0xbc]);
+    let bytes = one_key("k", ARRAY).u32(STRING).u64(2).u64(1).raw(&[0xc3]).u64(1).raw(&[0xbc]);
     bytes.refused(&["metadata key `k` at byte 57", "UTF-8"]);
 }
 
 #[test]
 fn empty_names() {
-    Bytes::v3(0, 1).key("", U32).u32(1).raw(&[0]).refused(&["metadata key 0 at byte 24", "empty"]);
+    one_key("", U32).u32(1).raw(&[0]).refused(&["metadata key 0 at byte 24", "empty"]);
     Bytes::v3(1, 0).tensor("", &[4], F32, 0).data(32, 16).refused(&["tensor 0 at byte 24", "empty"]);
 }
 
@@ -389,39 +290,19 @@ fn names_that_would_spoil_the_message() {
 }
 
 #[test]
-fn an_empty_file() {
+fn files_of_other_kinds() {
     Bytes(Vec::new()).refused(&["the file is empty"]);
-}
-
-#[test]
-fn not_a_gguf() {
     let pointer = b"version https://git-lfs.github.com/spec/v1\n";
     Bytes(pointer.to_vec()).refused(&["not a GGUF file", r#"it begins with "version https://""#]);
     Bytes(b"PK\x03\x04\x14\0".to_vec()).refused(&[r#""PK\x03\x04\x14\x00""#]);
     Bytes(b"G".to_vec()).refused(&["the header"]);
-}
-
-#[test]
-fn version_1() {
     Bytes::head(1, 0, 0).refused(&["GGUF version 1", "convert"]);
-}
-
-#[test]
-fn unknown_versions() {
     for version in [0, 4, u32::MAX] {
         Bytes::head(version, 0, 0).refused(&[&format!("GGUF version {version}"), "versions 2 and 3"]);
     }
-}
-
-#[test]
-fn big_endian() {
     // gguf-py keeps the magic and swaps the rest; older tools swapped the magic too.
     Bytes(b"GGUF\0\0\0\x03".to_vec()).raw(&[0; 16]).refused(&["big-endian"]);
     Bytes(b"FUGG\0\0\0\x03".to_vec()).raw(&[0; 16]).refused(&["big-endian"]);
-}
-
-#[test]
-fn a_shard_in_memory() {
     let bytes = Bytes::v3(0, 2).key("split.no", U32).u32(1).key("split.count", U32).u32(3);
     bytes.refused(&["shard 2 of 3"]);
 }
