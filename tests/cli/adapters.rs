@@ -3,27 +3,30 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use crate::common::{embedded_model, lora, run, server::Server, stdout};
+use crate::common::{
+    embedded_model, lora,
+    program::{EMBEDDED, Folder, run, stdout},
+    server::Server,
+};
 
 /// Two adapters and a control vector of the embedded model.
 struct Files {
-    folder: TempDir,
+    folder: Folder,
     adapters: [PathBuf; 2],
     vector: PathBuf,
 }
 
 fn files() -> Files {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let model = embedded_model();
     let parts = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
     let is_adapted = |name: &&String| parts.iter().any(|part| name.ends_with(&format!(".{part}.weight")));
     let names = model.gguf.tensors().iter().map(|tensor| &tensor.name);
     let tensors: Vec<String> = names.filter(is_adapted).cloned().collect();
-    let [one, two] = lora::adapters(folder.path(), &model, &tensors).try_into().unwrap();
+    let [one, two] = lora::adapters(&folder, &model, &tensors).try_into().unwrap();
     let width = model.gguf.metadata().u32("llama.embedding_length").unwrap().unwrap() as usize;
-    let vector = lora::vector(folder.path(), model.n_layer(), width).path;
+    let vector = lora::vector(&folder, model.n_layer(), width).path;
     Files { folder, adapters: [one.path, two.path], vector }
 }
 
@@ -93,20 +96,14 @@ fn a_control_vector_changes_the_text() {
 #[test]
 fn a_file_that_is_no_adapter_ends_the_program_in_one_line() {
     let files = files();
-    let damaged = files.folder.path().join("damaged.gguf");
-    let mut bytes = std::fs::read(&files.adapters[0]).unwrap();
-    bytes.truncate(bytes.len() / 2);
-    std::fs::write(&damaged, bytes).unwrap();
+    let bytes = std::fs::read(&files.adapters[0]).unwrap();
+    let damaged = files.folder.file("damaged.gguf", &bytes[..bytes.len() / 2]);
     for (path, what) in [
-        (damaged.display().to_string(), "the file is incomplete or damaged"),
-        ("models/stories13m-q8_0.gguf".into(), "`general.type` is"),
-        ("no-such-file.gguf".into(), "No such file"),
+        (&*damaged, "the file is incomplete or damaged"),
+        (EMBEDDED, "`general.type` is"),
+        ("no-such-file.gguf", "No such file"),
     ] {
-        let output = run(&["--lora", &path, "-p", "Hi", "-n", "1", "-c", "64"]);
-        let said = String::from_utf8(output.stderr).unwrap();
-        let told: Vec<&str> = said.lines().filter(|line| line.contains(&path)).collect();
-        assert!(matches!(told[..], [line] if line.contains(what)), "{said}");
-        assert_eq!(output.status.code(), Some(1), "{said}");
+        run(&["--lora", path, "-p", "Hi", "-n", "1", "-c", "64"]).failed(1, &[path, what]);
     }
 }
 
@@ -131,26 +128,15 @@ fn texts_with_different_adapters_are_made_together_as_alone() {
         body
     };
     for temperature in [0, 1] {
-        let alone: Vec<Value> = (0..4)
-            .map(|n| server.json("/completion", &body(n, temperature, false))["content"].clone())
-            .collect();
+        let alone: Vec<Value> = (0..4).map(|n| server.text(&body(n, temperature, false))).collect();
         for (i, text) in alone.iter().enumerate() {
             assert!(
                 text.as_str().is_some_and(|text| text.len() > 20) && !alone[..i].contains(text),
                 "{i}: {text}"
             );
         }
-        let together: Vec<Value> = std::thread::scope(|scope| {
-            let server = &server;
-            let ask = |n: usize| {
-                scope.spawn(move || {
-                    server.json("/completion", &body(n, temperature, n < 4))["content"].clone()
-                })
-            };
-            let asked: Vec<_> = (0..8).map(ask).collect();
-            asked.into_iter().map(|thread| thread.join().unwrap()).collect()
-        });
-        assert_eq!(together, [alone.clone(), alone].concat());
+        let bodies: Vec<Value> = (0..8).map(|n| body(n, temperature, n < 4)).collect();
+        assert_eq!(server.texts(&bodies), [alone.clone(), alone].concat());
     }
 }
 
@@ -163,7 +149,7 @@ fn adapters_are_told_and_set() {
     let entry = |id: usize, scale: f64| json!({ "id": id, "path": paths[id], "scale": scale, "task_name": "", "prompt_prefix": "" });
     assert_eq!(server.get("/lora-adapters"), json!([entry(0, 1.0), entry(1, -0.5)]));
     let ask = |lora: Value| json!({ "prompt": "Once upon a time", "n_predict": 24, "temperature": 0, "lora": lora });
-    let text = |lora| server.json("/completion", &ask(lora))["content"].clone();
+    let text = |lora| server.text(&ask(lora));
     let default = text(json!([]));
     assert_eq!(text(lora([1.0, -0.5])), default);
     let plain = text(lora([0.0, 0.0]));
@@ -186,11 +172,8 @@ fn adapters_are_told_and_set() {
         (json!([{ "id": 0, "scale": "much" }]), "a number is needed"),
         (json!([{ "scale": 1 }]), "a list of objects"),
     ] {
-        for error in [server.json("/lora-adapters", &body), server.json("/completion", &ask(body.clone()))] {
-            let message = error["error"]["message"].as_str().unwrap_or_else(|| panic!("{body}: {error}"));
-            assert!(message.contains(what) && !message.contains('\n'), "{message}");
-            assert_eq!(error["error"]["code"], 400, "{error}");
-        }
+        server.refuses("/lora-adapters", &body, 400, what);
+        server.refuses("/completion", &ask(body), 400, what);
     }
     assert_eq!(
         server.get("/lora-adapters"),
@@ -200,7 +183,7 @@ fn adapters_are_told_and_set() {
     drop(server);
     let server = Server::start(&[&flags[..], &["--lora-init-without-apply"]].concat());
     assert_eq!(server.get("/lora-adapters"), json!([entry(0, 0.0), entry(1, 0.0)]));
-    assert_eq!(server.json("/completion", &ask(json!([])))["content"], plain);
+    assert_eq!(server.text(&ask(json!([]))), plain);
     drop(server);
     assert_eq!(Server::start(&[]).get("/lora-adapters"), json!([]));
 }
@@ -210,21 +193,20 @@ fn adapters_are_told_and_set() {
 fn a_slot_whose_text_has_adapters_is_saved_and_restored() {
     let files = files();
     let flags = files.flags([0.25, 1.5]);
-    let saved = files.folder.path().join("saved");
+    let saved = files.folder.path("saved");
     std::fs::create_dir(&saved).unwrap();
-    let saves = ["--parallel", "1", "--slot-save-path", saved.to_str().unwrap()];
+    let saves = ["--parallel", "1", "--slot-save-path", &saved];
     let flags: Vec<&str> = flags[1..].iter().map(String::as_str).chain(saves).collect();
     let server = Server::start(&flags);
     let body = json!({ "prompt": "Once upon a time", "n_predict": 24, "temperature": 0 });
-    let text = server.json("/completion", &body)["content"].clone();
+    let text = server.text(&body);
     let file = json!({ "filename": "text.bin" });
     let count = server.json("/slots/0?action=save", &file)["n_saved"].as_u64().unwrap();
     assert!(count > 20, "{count}");
     drop(server);
     let server = Server::start(&flags);
     assert_eq!(server.json("/slots/0?action=restore", &file)["n_restored"], count);
-    let again = server.json("/completion", &body);
-    assert_eq!(again["content"], text);
+    assert_eq!(server.text(&body), text);
     // With others nothing of it is of use.
     let plain =
         json!({ "prompt": "Once upon a time", "n_predict": 24, "temperature": 0, "lora": lora([0.0, 0.0]) });

@@ -1,21 +1,15 @@
 //! `spec-run bench` from outside. Machines that run tests are busy, so only what holds on any of them is asked:
 //! the keys, what must be so by arithmetic, and differences of several times.
 
-use std::process::{Command, Output, Stdio};
-
-use crate::common::child::Start;
+use crate::common::{child::Ended, program::run};
 use serde_json::Value;
 
-fn bench(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-    command.arg("bench").args(["--quick", "-c", "192"]).args(args).stdin(Stdio::null());
-    command.ended()
+fn bench(args: &[&str]) -> Ended {
+    run(&[&["bench", "--quick", "-c", "192"], args].concat())
 }
 
 fn json(args: &[&str]) -> Value {
-    let output = bench(&[args, &["--json"]].concat());
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+    bench(&[args, &["--json"]].concat()).json()
 }
 
 fn number(value: &Value) -> f64 {
@@ -24,17 +18,6 @@ fn number(value: &Value) -> f64 {
 
 fn close(a: f64, b: f64) {
     assert!((a / b - 1.0).abs() < 1e-6, "{a} and {b}");
-}
-
-fn fails(args: &[&str], code: i32, words: &[&str]) {
-    let output = bench(args);
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {message}");
-    assert!(output.stdout.is_empty(), "{args:?}");
-    assert_eq!(message.lines().count(), 1, "{args:?}: {message}");
-    for word in words {
-        assert!(message.contains(word), "{args:?}: `{word}` is not in: {message}");
-    }
 }
 
 /// Weight bytes that a token reads of the embedded model, by hand: Q8_0 has 34 bytes for 32 weights; the norms
@@ -132,9 +115,7 @@ fn a_second_configuration_is_measured_beside_the_first() {
 
 #[test]
 fn the_table_is_markdown_with_a_line_for_each_figure() {
-    let output = bench(&["-t", "1", "-r", "1", "--prefill", "8"]);
-    assert!(output.status.success());
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = bench(&["-t", "1", "-r", "1", "--prefill", "8"]).done();
     for name in ["| prefill 8 ", "| decode at 0 ", "| memory read ", "| T(1) ", "| T(16) ", "| load "] {
         assert_eq!(text.lines().filter(|line| line.starts_with(name)).count(), 1, "{name}\n{text}");
     }
@@ -146,17 +127,21 @@ fn the_table_is_markdown_with_a_line_for_each_figure() {
 
 #[test]
 fn settings_that_make_no_sense() {
-    fails(&["-r", "0"], 2, &["-r 0"]);
-    fails(&["--prefill", "193"], 2, &["--prefill 193", "192", "-c"]);
-    fails(&["--prefill", "0"], 2, &["--prefill 0"]);
-    fails(&["--depths", "192"], 2, &["--depths 192", "191"]);
-    fails(&["--curve-depth", "177"], 2, &["--curve-depth 177", "176"]);
-    fails(&["--prefill", "18446744073709551615"], 2, &["--prefill"]);
-    fails(&["--skip-mlp", "16"], 1, &["--skip-mlp", "16"]);
-    fails(&["--vs", "--nonsense"], 2, &["--vs", "--nonsense"]);
-    fails(&["--vs", "-r 3"], 2, &["--vs", "-t"]);
-    fails(&["--vs", "-m 'my model.gguf"], 2, &["--vs", "'"]);
-    fails(&["--vs", "-m no/such.gguf"], 1, &["no/such.gguf"]);
-    fails(&["--vs", "--vs x"], 2, &["--vs"]);
-    fails(&["--vs", "-t 100000"], 2, &["-t"]);
+    for (args, code, words) in [
+        (["-r", "0"], 2, &["-r 0"][..]),
+        (["--prefill", "193"], 2, &["--prefill 193", "192", "-c"]),
+        (["--prefill", "0"], 2, &["--prefill 0"]),
+        (["--depths", "192"], 2, &["--depths 192", "191"]),
+        (["--curve-depth", "177"], 2, &["--curve-depth 177", "176"]),
+        (["--prefill", "18446744073709551615"], 2, &["--prefill"]),
+        (["--skip-mlp", "16"], 1, &["--skip-mlp", "16"]),
+        (["--vs", "--nonsense"], 2, &["--vs", "--nonsense"]),
+        (["--vs", "-r 3"], 2, &["--vs", "-t"]),
+        (["--vs", "-m 'my model.gguf"], 2, &["--vs", "'"]),
+        (["--vs", "-m no/such.gguf"], 1, &["no/such.gguf"]),
+        (["--vs", "--vs x"], 2, &["--vs"]),
+        (["--vs", "-t 100000"], 2, &["-t"]),
+    ] {
+        bench(&args).refused(code, words);
+    }
 }

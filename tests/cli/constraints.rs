@@ -1,17 +1,13 @@
 //! Grammars and JSON schemas from the command line.
 
-use std::fs;
-
-use crate::common::run;
+use crate::common::program::{Folder, run, stdout};
 use serde_json::Value;
 
 const SCHEMA: &str = r#"{"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}, "old": {"type":
     "boolean"}}, "required": ["name", "old"], "additionalProperties": false}"#;
 
 fn text(args: &[&str]) -> String {
-    let output = run(&[&["-q", "--no-learn", "--no-display-prompt", "-n", "120", "-s", "5"], args].concat());
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    stdout(&[&["-q", "--no-learn", "--no-display-prompt", "-n", "120", "-s", "5"], args].concat())
 }
 
 #[test]
@@ -19,9 +15,9 @@ fn a_schema_holds_with_drafts_and_without_from_a_file_too() {
     let drafted = text(&["-j", SCHEMA, "--draft-exit", "8", "--draft-max", "4"]);
     let value: Value = serde_json::from_str(&drafted).unwrap_or_else(|e| panic!("{e}: {drafted}"));
     assert!(value["name"].is_string() && value["old"].is_boolean(), "{drafted}");
-    let file = tempfile::NamedTempFile::new().unwrap();
-    fs::write(file.path(), SCHEMA).unwrap();
-    assert_eq!(text(&["-jf", file.path().to_str().unwrap(), "--draft", "none"]), drafted);
+    let folder = Folder::new();
+    let file = folder.file("schema.json", SCHEMA);
+    assert_eq!(text(&["-jf", &file, "--draft", "none"]), drafted);
 }
 
 #[test]
@@ -40,8 +36,7 @@ fn a_text_that_cannot_go_on_is_an_error_in_a_line_of_its_own() {
         let grammar =
             ["--no-display-prompt", "--temp", "0", "-n", "400", "-q", "--no-learn", "--grammar", ambiguous];
         let output = run(&[&grammar, more].concat());
-        let (text, said) =
-            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        let (text, said) = (output.printed(), output.said());
         assert_eq!(output.status.code(), Some(1), "{more:?}: {said}");
         assert!(text.len() > 20 && text.ends_with('\n'), "{more:?}: {text}");
         assert!(
@@ -53,17 +48,14 @@ fn a_text_that_cannot_go_on_is_an_error_in_a_line_of_its_own() {
 
 #[test]
 fn what_cannot_be_kept_is_refused_in_a_line() {
-    for (args, words) in [
-        (&["--grammar", "root ::= [a-"][..], "grammar: line 1: the end comes"),
-        (&["--grammar-file", "no/such/file"], "no/such/file: "),
-        (&["-j", "{\"type\": \"hiccup\"}"], "JSON schema: Invalid type: hiccup"),
-        (&["-j", "{"], "JSON schema: this is not JSON"),
-        (&["-j", "{}", "--grammar", "root ::= \"a\""], "cannot be used with"),
-        (&["-j", "{}", "--ignore-eos"], "--ignore-eos: "),
+    for (args, code, words) in [
+        (&["--grammar", "root ::= [a-"][..], 1, "grammar: line 1: the end comes"),
+        (&["--grammar-file", "no/such/file"], 1, "no/such/file: "),
+        (&["-j", "{\"type\": \"hiccup\"}"], 1, "JSON schema: Invalid type: hiccup"),
+        (&["-j", "{"], 1, "JSON schema: this is not JSON"),
+        (&["-j", "{}", "--grammar", "root ::= \"a\""], 2, "cannot be used with"),
+        (&["-j", "{}", "--ignore-eos"], 2, "--ignore-eos: "),
     ] {
-        let output = run(&[&["-n", "4"], args].concat());
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && output.stdout.is_empty(), "{args:?}");
-        assert!(said.contains(words) && said.trim_end().lines().count() == 1, "{args:?}: {said}");
+        run(&[&["-n", "4"], args].concat()).refused(code, &[words]);
     }
 }

@@ -1,12 +1,15 @@
 //! `--dry-run`, for a person and for a program.
 
 use crate::common;
-use common::{gpu, run, stdout};
+use common::{
+    gpu,
+    program::{EMBEDDED, Folder, run, stdout},
+};
 use serde_json::{Value, json};
 
 /// One object, and nothing else on stdout.
 fn plan(args: &[&str]) -> Value {
-    serde_json::from_str(&stdout(&[args, &["--dry-run", "--json"]].concat())).unwrap()
+    run(&[args, &["--dry-run", "--json"]].concat()).json()
 }
 
 fn number(value: &Value) -> f64 {
@@ -29,7 +32,7 @@ fn layers(plan: &Value, sublayer: &str) -> Vec<u64> {
 
 #[test]
 fn a_plan_for_programs_counts_the_bytes_of_the_file() {
-    let inspected: Value = serde_json::from_str(&stdout(&["inspect", "--json"])).unwrap();
+    let inspected = run(&["inspect", "--json"]).json();
     let tensors = inspected["tensors"].as_array().unwrap();
     let bytes_of = |wanted: &dyn Fn(&str) -> bool| -> f64 {
         let wanted = tensors.iter().filter(|t| wanted(t["name"].as_str().unwrap()));
@@ -97,8 +100,8 @@ fn chances_of_drafted_tokens_can_be_given() {
     let rate = |plan: &Value| number(&plan["forecasts"]["drafted"]["tok_s"]);
     assert!(rate(&less) < rate(&given) && rate(&given) < rate(&more), "{less} {given} {more}");
     for wrong in ["1.5", "-0.1", "often", "", "0.8,,0.7", "nan"] {
-        let output = run(&[&line.split(' ').collect::<Vec<_>>()[..], &[wrong, "--dry-run"]].concat());
-        assert_eq!(output.status.code(), Some(2), "{wrong}");
+        let line: Vec<&str> = line.split(' ').collect();
+        run(&[&line[..], &[wrong, "--dry-run"]].concat()).refused(2, &["--accept"]);
     }
 }
 
@@ -163,19 +166,16 @@ fn the_last_line_says_what_was_taken_and_why() {
 /// Wherever there is the flag, it plans and ends.
 #[test]
 fn every_command_that_opens_a_model_can_be_asked_for_its_plan() {
-    let folder = tempfile::tempdir().unwrap();
-    let text = folder.path().join("text.txt");
-    std::fs::write(&text, "Once upon a time there was a cat. ".repeat(200)).unwrap();
-    let text = text.to_str().unwrap();
-    let masks = folder.path().join("skips.json");
-    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories13m-q8_0.gguf");
+    let folder = Folder::new();
+    let text = folder.file("text.txt", "Once upon a time there was a cat. ".repeat(200));
+    let masks = folder.path("skips.json");
     let commands: [&[&str]; 5] = [
         &["-p", "Once"],
         // A plan does not depend on a prompt.
-        &["-m", model],
+        &["-m", EMBEDDED],
         &["bench"],
-        &["perplexity", "-f", text],
-        &["search", "-f", text, "-o", masks.to_str().unwrap()],
+        &["perplexity", "-f", &text],
+        &["search", "-f", &text, "-o", &masks],
     ];
     for command in commands {
         let args = [command, &["--device", "cpu", "--ram", "6MiB", "--speeds", "1,1,1"]].concat();
@@ -184,7 +184,7 @@ fn every_command_that_opens_a_model_can_be_asked_for_its_plan() {
         let table = stdout(&[&args[..], &["--dry-run"]].concat());
         assert!(table.starts_with("place ") && table.contains("whole layers, plain"), "{command:?}: {table}");
     }
-    assert!(!masks.exists());
+    assert_eq!(folder.names(), ["text.txt"]);
 }
 
 /// Where nothing tells how much memory there is, no number is made up.
@@ -213,7 +213,7 @@ fn a_run_does_as_planned() {
         let args = [&base[..], &device, &["--speeds", speeds]].concat();
         let dry = stdout(&[&args[..], &["--dry-run"]].concat());
         let output = run(&[&args[..], &["-v"]].concat());
-        let banner = String::from_utf8(output.stderr).unwrap();
+        let banner = output.said();
         assert!(output.status.success() && banner.contains(first), "{banner}");
         let places = |text: &str| -> Vec<String> {
             let said =
@@ -229,28 +229,17 @@ fn a_run_does_as_planned() {
 /// A text comes again from its plan, and what is no plan for the model is told of.
 #[test]
 fn a_plan_pins_the_placement() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("plan.json");
-    let path = file.to_str().unwrap();
+    let folder = Folder::new();
     let made = stdout(&["--device", "cpu", "--dry-run", "--json"]);
-    std::fs::write(&file, &made).unwrap();
+    let path = folder.file("plan.json", &made);
     let text = ["-p", "Once", "-n", "8", "--temp", "0", "--device", "cpu"];
-    assert_eq!(stdout(&[&text[..], &["--placement", path]].concat()), stdout(&text));
-    let fails = |args: &[&str], code: i32, words: &[&str]| {
-        let output = run(&[&text[..], args].concat());
-        let message = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(code) && output.stdout.is_empty(), "{args:?}: {message}");
-        assert!(words.iter().all(|word| message.contains(word)), "{args:?}: {message}");
-        assert!(code == 2 || message.trim_end().lines().count() == 1, "{args:?}: {message}");
-    };
-    fails(&["--placement", path, "-ngl", "3"], 2, &["--placement"]);
-    fails(&["--placement", "nowhere.json"], 1, &["nowhere.json"]);
-    std::fs::write(
-        &file,
-        made.replace("\"n_layer\":16", "\"n_layer\":17").replace("\"n_layer\": 16", "\"n_layer\": 17"),
-    )
-    .unwrap();
-    fails(&["--placement", path], 1, &[path, "17 layers", "16", "--dry-run --json"]);
-    std::fs::write(&file, "{}").unwrap();
-    fails(&["--placement", path], 1, &[path, "places"]);
+    let with = |path: &str, more: &[&str]| run(&[&text[..], &["--placement", path], more].concat());
+    assert_eq!(with(&path, &[]).done(), stdout(&text));
+    with(&path, &["-ngl", "3"]).refused(2, &["--placement"]);
+    with("nowhere.json", &[]).refused(1, &["nowhere.json"]);
+    let deeper = made.replace("\"n_layer\":16", "\"n_layer\":17");
+    let deeper = folder.file("deeper.json", deeper.replace("\"n_layer\": 16", "\"n_layer\": 17"));
+    with(&deeper, &[]).refused(1, &[&deeper, "17 layers", "16", "--dry-run --json"]);
+    let empty = folder.file("empty.json", "{}");
+    with(&empty, &[]).refused(1, &[&empty, "places"]);
 }

@@ -2,15 +2,13 @@
 
 use serde_json::Value;
 
-use crate::common::run;
+use crate::common::program::{run, stdout};
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/embed/bert.gguf");
 const RANK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/embed/bert-rank.gguf");
 
 fn embed(model: &str, more: &[&str]) -> String {
-    let output = run(&[&["embed", "-q", "-m", model, "--device", "cpu"], more].concat());
-    assert!(output.status.success(), "{more:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    stdout(&[&["embed", "-q", "-m", model, "--device", "cpu"], more].concat())
 }
 
 #[test]
@@ -62,9 +60,6 @@ fn what_cannot_be_embedded_is_one_line() {
         (&["perplexity", "-m", MODEL, "-p", "a"], 1, "makes embeddings, not text"),
         (&["bench", "-m", MODEL], 1, "makes embeddings, not text"),
     ] {
-        let output = run(args);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!((output.status.code(), said.lines().count()), (Some(code), 1), "{args:?}: {said}");
-        assert!(said.contains(words), "{args:?}: {said}");
+        run(args).refused(code, &[words]);
     }
 }

@@ -1,6 +1,6 @@
 //! The examples run on the embedded model without arguments and say what they should.
 
-use crate::common::child::Start;
+use crate::common::{child::Start, program::json};
 use std::{path::PathBuf, process::Command};
 
 /// `cargo test` builds examples beside the tests.
@@ -13,10 +13,7 @@ fn run(name: &str) -> String {
         "{} is not built: run the whole of `cargo test`, or build --examples",
         path.display()
     );
-    let output = Command::new(path).ended();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
+    Command::new(path).ended().done()
 }
 
 #[test]
@@ -40,10 +37,7 @@ fn run_layers_shows_less_work_and_other_answers() {
 fn self_speculation_is_plain_decoding_in_fewer_rounds() {
     let text = run("self_speculation");
     let (story, summary) = text.trim_end().rsplit_once('\n').unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_spec-run"))
-        .args(["-p", "Once upon a time", "-n", "96", "--temp", "0", "--json"])
-        .ended();
-    let plain: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let plain = json(&["-p", "Once upon a time", "-n", "96", "--temp", "0", "--json"]);
     let plain = plain["text"].as_str().unwrap();
     let (story, plain) = (story.trim_start(), plain.trim_start());
     let plain = plain.strip_prefix("Once upon a time").unwrap_or(plain);
@@ -82,10 +76,7 @@ fn a_score_for_each_token_is_what_perplexity_sums() {
     let story =
         "Once upon a time there was a little girl named Lily. She liked to play in the park with her dog.";
     let tokens = logprobs.len() + 1;
-    let output = Command::new(env!("CARGO_BIN_EXE_spec-run"))
-        .args(["perplexity", "--json", "-p", story, "-c", &tokens.to_string()])
-        .ended();
-    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let said = json(&["perplexity", "--json", "-p", story, "-c", &tokens.to_string()]);
     let second = &logprobs[tokens / 2..];
     let ppl = (-second.iter().sum::<f64>() / second.len() as f64).exp();
     assert!((said["ppl"].as_f64().unwrap() / ppl - 1.0).abs() < 1e-5, "{ppl} against {said}");

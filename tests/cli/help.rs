@@ -1,13 +1,6 @@
 //! What the program says of itself: help, completions, manual pages.
 
-use crate::common::child::Start;
-use std::process::Command;
-
-fn stdout(args: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_spec-run")).args(args).ended();
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
+use crate::common::program::stdout;
 
 #[test]
 fn short_help_fits_a_screen_and_has_examples() {

@@ -1,27 +1,25 @@
 //! `spec-run inspect` from outside. Numbers are those that the gguf package for Python gives for the files.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output, Stdio},
+use std::{fs, process::Stdio};
+
+use crate::common::{
+    child::{Ended, Start},
+    fixture,
+    parts::{Part, Parts},
+    program::{EMBEDDED, Folder, program, run, run_in},
 };
-
-use crate::common::{child::Start, fixture, run};
 use serde_json::{Value, json};
-use spec_run::{gguf::Writer, quant::GgmlType};
+use spec_run::quant::GgmlType;
 
-const EMBEDDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories13m-q8_0.gguf");
-
-fn inspect(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_spec-run")).arg("inspect").args(args).ended()
+fn inspect(args: &[&str]) -> Ended {
+    run(&[&["inspect"], args].concat())
 }
 
 #[track_caller]
 fn stdout(args: &[&str]) -> String {
     let output = inspect(args);
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-    assert!(output.status.success());
-    String::from_utf8(output.stdout).unwrap()
+    assert_eq!(output.said(), "");
+    output.done()
 }
 
 #[track_caller]
@@ -103,25 +101,10 @@ fn text_of_a_model() {
 /// A small one of OLMoE's kind: 64 experts, 8 chosen.
 #[test]
 fn experts_are_shown_with_what_a_token_needs_of_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("experts.gguf");
-    let path = path.to_str().unwrap();
-    let sizes = [
-        "--like",
-        "olmoe-1b-7b",
-        "--layers",
-        "2",
-        "--dim",
-        "256",
-        "--heads",
-        "2",
-        "--kv-heads",
-        "2",
-        "--vocab",
-        "2048",
-    ];
-    let made = run(&[&["synth", "-o", path, "-q", "q8_0", "--expert-ffn", "64"], &sizes[..]].concat());
-    assert!(made.status.success(), "{made:?}");
+    let folder = Folder::new();
+    let sizes = "--layers 2 --dim 256 --heads 2 --kv-heads 2 --vocab 2048 --expert-ffn 64";
+    run_in(&folder, &format!("synth -o experts.gguf --like olmoe-1b-7b -q q8_0 {sizes}")).done();
+    let path = &folder.path("experts.gguf");
     let json = parsed(&["-m", path, "--json"]);
     // Three matrices of 256 x 64 for each of 64 experts in two layers; 34 bytes for 32 weights.
     let experts = 2 * 64 * 3 * 256 * 64;
@@ -152,23 +135,16 @@ fn a_vocabulary_has_no_tensors() {
 
 #[test]
 fn odd_names_and_values() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("odd.gguf");
-    let mut writer = Writer::new();
-    writer
-        .set("nan", f32::NAN)
-        .set("floats", vec![f64::INFINITY, 0.1])
-        .set("largest", u64::MAX)
-        .set("escape\n", "red \u{1b}[31m\nnext");
-    for name in
-        ["blk.1.attn_q.weight", "blk.4000000000.attn_q.weight", "blk.1.post_norm", "blk.x.ffn", "blk.0.ffn"]
-    {
-        writer.tensor(name, GgmlType::F32, &[2]);
-    }
-    let file = fs::File::create(&path).unwrap();
-    writer.write(file, |_, sink| sink.write(&[0; 8])).unwrap();
-
-    let path = path.to_str().unwrap();
+    let mut parts = Parts::new()
+        .with("nan", f32::NAN)
+        .with("floats", vec![f64::INFINITY, 0.1])
+        .with("largest", u64::MAX)
+        .with("escape\n", "red \u{1b}[31m\nnext");
+    let names =
+        ["blk.1.attn_q.weight", "blk.4000000000.attn_q.weight", "blk.1.post_norm", "blk.x.ffn", "blk.0.ffn"];
+    parts.tensors.extend(names.map(|name| Part::new(name, GgmlType::F32, &[2], &[0.0; 2])));
+    let folder = Folder::new();
+    let path = &folder.file("odd.gguf", parts.bytes());
     let json = parsed(&["-m", path, "--json"]);
     assert_eq!(json["architecture"], json!(null));
     let metadata = json!({"nan": "NaN", "floats": ["inf", 0.1], "largest": u64::MAX, "escape\n": "red \u{1b}[31m\nnext"});
@@ -186,28 +162,21 @@ fn odd_names_and_values() {
 
 #[test]
 fn what_cannot_be_opened_is_one_line_and_a_failure() {
-    let dir = tempfile::tempdir().unwrap();
-    let cut = dir.path().join("cut.gguf");
-    fs::write(&cut, &fs::read(EMBEDDED).unwrap()[..100_000]).unwrap();
+    let folder = Folder::new();
     for (path, part) in [
-        (dir.path().join("absent.gguf"), "absent.gguf: "),
-        (dir.path().to_owned(), "is a directory"),
-        (cut, "beyond the end of the file"),
-        (Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"), "not a GGUF file"),
+        (&*folder.path("absent.gguf"), "absent.gguf: "),
+        (folder.to_str().unwrap(), "is a directory"),
+        (&folder.file("cut.gguf", &fs::read(EMBEDDED).unwrap()[..100_000]), "beyond the end of the file"),
+        (concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "not a GGUF file"),
     ] {
-        for json in [&[][..], &["--json"]] {
-            let output = inspect(&[&["-m", path.to_str().unwrap()], json].concat());
-            let message = String::from_utf8(output.stderr).unwrap();
-            assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
-            assert!(message.starts_with("spec-run: ") && message.lines().count() == 1, "{message}");
-            assert!(message.contains(part), "{message}");
-        }
+        inspect(&["-m", path]).refused(1, &[part]);
+        inspect(&["-m", path, "--json"]).refused(1, &[part]);
     }
 }
 
 #[test]
 fn a_closed_pipe_ends_it_quietly() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_spec-run"))
+    let mut child = program()
         .args(["inspect", "-m", EMBEDDED, "--json"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

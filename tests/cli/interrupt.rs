@@ -5,16 +5,18 @@ use std::{
     fs,
     io::Read,
     path::Path,
-    process::{Command, Stdio},
+    process::Stdio,
     time::{Duration, Instant},
 };
 
-use crate::common::child::{Limited, Start};
+use crate::common::{
+    child::{Limited, Start},
+    program::{Folder, program},
+};
 use serde_json::Value;
 
 fn start(args: &[&str], stdin: Stdio) -> Limited {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-    command.args(args).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).start()
+    program().args(args).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).start()
 }
 
 /// How it ended, what it had printed, and how long that took.
@@ -27,12 +29,9 @@ fn end(mut child: Limited) -> (Option<i32>, String, Duration) {
 }
 
 /// A text that takes long, and a file that is there once a chunk is done.
-fn long(folder: &Path) -> [String; 3] {
-    let [text, state, csv] =
-        ["text", "state", "table.csv"].map(|name| folder.join(name).display().to_string());
-    fs::write(&text, "Once upon a time there was a dog. He ran to the park and saw a bird. ".repeat(3000))
-        .unwrap();
-    [text, state, csv]
+fn long(folder: &Folder) -> [String; 3] {
+    let text = "Once upon a time there was a dog. He ran to the park and saw a bird. ".repeat(3000);
+    [folder.file("text", text), folder.path("state"), folder.path("table.csv")]
 }
 
 fn wait_for(path: &str) {
@@ -45,8 +44,8 @@ fn wait_for(path: &str) {
 
 #[test]
 fn a_sweep_that_is_interrupted_keeps_what_it_has_and_ends_soon() {
-    let folder = tempfile::tempdir().unwrap();
-    let [text, state, csv] = long(folder.path());
+    let folder = Folder::new();
+    let [text, state, csv] = long(&folder);
     let args =
         ["perplexity", "-f", &text, "-c", "64", "--exit", "2,4", "--csv", &csv, "--resume", &state, "--json"];
     for (name, code) in [("-INT", 130), ("-TERM", 143)] {
@@ -71,8 +70,8 @@ fn a_sweep_that_is_interrupted_keeps_what_it_has_and_ends_soon() {
 
 #[test]
 fn perplexity_that_is_interrupted_keeps_what_it_has() {
-    let folder = tempfile::tempdir().unwrap();
-    let [text, state, _] = long(folder.path());
+    let folder = Folder::new();
+    let [text, state, _] = long(&folder);
     let child = start(&["perplexity", "-f", &text, "-c", "64", "--resume", &state, "--json"], Stdio::null());
     wait_for(&state);
     child.signal("-INT");
@@ -83,10 +82,9 @@ fn perplexity_that_is_interrupted_keeps_what_it_has() {
 
 #[test]
 fn tasks_that_are_interrupted_are_counted() {
-    let folder = tempfile::tempdir().unwrap();
-    let tasks = folder.path().join("tasks").display().to_string();
-    fs::write(&tasks, "A dog\n0\nran to the park.\nsat.\nate a cake and ran.\nwas red.\n".repeat(20_000))
-        .unwrap();
+    let folder = Folder::new();
+    let tasks = "A dog\n0\nran to the park.\nsat.\nate a cake and ran.\nwas red.\n".repeat(20_000);
+    let tasks = folder.file("tasks", tasks);
     let args = ["perplexity", "-f", &tasks, "--hellaswag", "--hellaswag-tasks", "20000", "--json"];
     let mut child = start(&args, Stdio::null());
     // That it has loaded the model is said before the first task.
@@ -137,8 +135,8 @@ fn a_signal_ends_bench_while_it_loads() {
 #[test]
 fn the_second_signal_ends_at_once() {
     // A chunk of a whole context takes long enough to be in the middle of it.
-    let folder = tempfile::tempdir().unwrap();
-    let [text, state, _] = long(folder.path());
+    let folder = Folder::new();
+    let [text, state, _] = long(&folder);
     let args = ["perplexity", "-f", &text, "-c", "64", "--skip-mlp", "each", "--resume", &state];
     let mut child = start(&args, Stdio::null());
     wait_for(&state);

@@ -4,7 +4,10 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::common::{fixture, run, stdout};
+use crate::common::{
+    fixture,
+    program::{Folder, json, run, stdout},
+};
 
 /// As much of the stories as [`LLAMA`] is of.
 const TEXT: &[u8] = include_bytes!("../../models/stories-val.txt");
@@ -42,10 +45,8 @@ fn files_and_statistics_are_llama_perplexitys() {
     else {
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let (text, base) = (path("text"), path("base"));
-    fs::write(&text, &TEXT[..BYTES]).unwrap();
+    let folder = Folder::new();
+    let (text, base) = (folder.file("text", &TEXT[..BYTES]), folder.path("base"));
     let cache = ["-ctk", "f32", "-ctv", "f32"];
     let keep =
         ["perplexity", "-m", &f16, "-f", &text, "-c", "64", "--chunks", "4", "--kl-divergence-base", &base];
@@ -65,7 +66,7 @@ fn files_and_statistics_are_llama_perplexitys() {
         }
     }
     let compare = ["perplexity", "-m", &q4_0, "--kl-divergence-base", &base, "--kl-divergence"];
-    let found: Value = serde_json::from_str(&stdout(&[&compare[..], &cache, &["--json"]].concat())).unwrap();
+    let found = json(&[&compare[..], &cache, &["--json"]].concat());
     for (key, wanted, off) in LLAMA {
         let number = found.pointer(key).and_then(Value::as_f64).unwrap();
         assert!((number - wanted).abs() <= off, "{key}: {number}, not {wanted} to {off}");
@@ -77,12 +78,12 @@ fn files_and_statistics_are_llama_perplexitys() {
 
 #[test]
 fn a_model_is_like_itself() {
-    let folder = tempfile::tempdir().unwrap();
-    let base = folder.path().join("base").display().to_string();
+    let folder = Folder::new();
+    let base = folder.path("base");
     let text = String::from_utf8_lossy(&TEXT[..2000]).into_owned();
     stdout(&["perplexity", "-p", &text, "-c", "96", "--kl-divergence-base", &base]);
     let compare = ["perplexity", "--kl-divergence-base", &base, "--kl-divergence", "--json"];
-    let found: Value = serde_json::from_str(&stdout(&compare)).unwrap();
+    let found = json(&compare);
     let number = |key: &str| found.pointer(key).and_then(Value::as_f64).unwrap();
     // But for the steps of the file.
     assert!(number("/kl/value").abs() < 1e-5 && number("/change_rms/value") < 1e-4, "{found}");
@@ -91,41 +92,32 @@ fn a_model_is_like_itself() {
 
 #[test]
 fn what_cannot_be_compared_is_one_line() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let (base, cut, other) = (path("base"), path("cut"), path("other"));
+    let folder = Folder::new();
+    let base = folder.path("base");
     let text = "Once upon a time there was a little girl named Lily. ".repeat(4);
     let keep = ["perplexity", "-p", &text, "-c", "16", "--chunks", "2", "--kl-divergence-base", &base];
     stdout(&keep);
     let whole = fs::read(&base).unwrap();
-    fs::write(&cut, &whole[..whole.len() - 1]).unwrap();
+    let cut = folder.file("cut", &whole[..whole.len() - 1]);
     // One more token than the model has, and rows as long.
     let mut larger = whole.clone();
     larger[12..16].copy_from_slice(&2047u32.to_le_bytes());
-    fs::write(&other, larger).unwrap();
-    let compare = |base: &str, more: &[&str]| -> (Option<i32>, String) {
-        let output = run(&[&["perplexity", "--kl-divergence-base", base, "--kl-divergence"], more].concat());
-        assert!(output.stdout.is_empty());
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
-    };
-    let gone = path("gone");
-    for ((code, said), (wanted, part)) in [
-        (compare(&cut, &[]), (1, "cut off")),
-        (compare(&other, &[]), (1, "of a model with 2047 tokens, where stories13m has 2048")),
-        (compare(&gone, &[]), (1, "gone")),
-        (compare(&base, &["-c", "32"]), (2, "chunks of 16 tokens")),
-        (compare(&base, &["--force"]), (2, "--force: no file is written")),
-        (compare(&base, &["--exit", "4"]), (2, "--exit")),
+    let other = folder.file("other", larger);
+    for (base, more, code, part) in [
+        (&cut, &[][..], 1, "cut off"),
+        (&other, &[], 1, "of a model with 2047 tokens, where stories13m has 2048"),
+        (&folder.path("gone"), &[], 1, "gone"),
+        (&base, &["-c", "32"], 2, "chunks of 16 tokens"),
+        (&base, &["--force"], 2, "--force: no file is written"),
+        (&base, &["--exit", "4"], 2, "--exit"),
     ] {
-        assert!(code == Some(wanted) && said.contains(part), "{code:?}: {said}");
-        assert!(wanted == 2 || said.lines().count() == 1, "{said}");
+        let compare = ["perplexity", "--kl-divergence-base", base, "--kl-divergence"];
+        run(&[&compare, more].concat()).refused(code, &[part]);
     }
     // Nor is what is there lost unasked.
-    let again = run(&keep);
-    assert_eq!(again.status.code(), Some(2), "{}", String::from_utf8_lossy(&again.stderr));
+    run(&keep).refused(2, &["--force"]);
     assert_eq!(fs::read(&base).unwrap(), whole);
     stdout(&[&keep[..], &["--force"]].concat());
     assert_eq!(fs::read(&base).unwrap(), whole);
-    let alone = run(&["perplexity", "-p", &text, "-c", "16", "--kl-divergence"]);
-    assert_eq!(alone.status.code(), Some(2));
+    run(&["perplexity", "-p", &text, "-c", "16", "--kl-divergence"]).refused(2, &["--kl-divergence"]);
 }

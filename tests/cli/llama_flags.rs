@@ -1,12 +1,13 @@
 //! Command lines as they stand on model cards and in llama.cpp's documents: they are read, run where that is quick, or
 //! are refused in one line that names the flag.
 
-use std::{
-    fs,
-    process::{Command, Output, Stdio},
-};
+use std::fs;
 
-use crate::common::{child::Start, fixture};
+use crate::common::{
+    child::{Ended, Start},
+    fixture,
+    program::{Folder, program},
+};
 
 #[path = "../../src/cli/llama_flags.rs"]
 #[allow(dead_code)]
@@ -26,18 +27,14 @@ fn check(line: &str) -> Result<(), String> {
     spec_run::cli::check(&words(line)).map_err(|e| e.to_string())
 }
 
-fn run_with(line: &str, env: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-    command.args(words(line)).envs(env.iter().copied()).stdin(Stdio::null());
+fn run_with(line: &str, env: &[(&str, &str)]) -> Ended {
+    let mut command = program();
+    command.args(words(line)).envs(env.iter().copied());
     command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR")).ended()
 }
 
-fn run(line: &str) -> Output {
+fn run(line: &str) -> Ended {
     run_with(line, &[])
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// The same in llama.cpp, but for the program's name.
@@ -247,8 +244,7 @@ fn what_is_refused_is_named_whole_in_one_line() {
 #[test]
 fn some_run_to_the_end() {
     let short = "-n 1 --temp 0 -c 64 -p Once";
-    let expected = text(&run(&format!("{short} --json")).stdout);
-    let expected: serde_json::Value = serde_json::from_str(&expected).unwrap();
+    let expected = run(&format!("{short} --json")).json();
     for line in [
         "-ngl 99 -dev none",
         "-ngl all --device cpu -q",
@@ -263,10 +259,8 @@ fn some_run_to_the_end() {
         "-v -no-cnv --simple-io",
     ] {
         let line = format!("-m models/stories13m-q8_0.gguf {line} {short}");
-        let output = run(&line);
-        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
-        let shown =
-            text(&output.stdout).replace("\x1b[0m", "").replace("\x1b[32m", "").replace("\x1b[34m", "");
+        let shown = run(&line).done();
+        let shown = shown.replace("\x1b[0m", "").replace("\x1b[32m", "").replace("\x1b[34m", "");
         assert!(shown.contains(expected["text"].as_str().unwrap().trim()), "{line}: {shown}");
     }
 }
@@ -274,18 +268,17 @@ fn some_run_to_the_end() {
 #[test]
 fn ngl_without_a_gpu_warns_once_and_runs() {
     let output = run("-ngl 99 --device none -n 1 --temp 0 -c 64");
-    let said = text(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    output.done();
+    let said = output.said();
     assert_eq!(said.matches("warning: -ngl 99").count(), 1, "{said}");
-    let strict = run("-ngl 99 --device none --strict -n 1 -c 64");
-    assert_eq!(strict.status.code(), Some(2), "{}", text(&strict.stderr));
+    run("-ngl 99 --device none --strict -n 1 -c 64").failed(2, &["-ngl 99"]);
 }
 
 #[test]
 fn what_changes_nothing_is_said_with_v_alone() {
     let line = "-fa on --mlock -n 1 --temp 0 -c 64";
-    assert!(!text(&run(line).stderr).contains("--mlock"));
-    let said = text(&run(&format!("-v {line}")).stderr);
+    assert!(!run(line).said().contains("--mlock"));
+    let said = run(&format!("-v {line}")).said();
     for flag in ["-fa changes nothing: ", "--mlock changes nothing: "] {
         assert_eq!(said.matches(flag).count(), 1, "{said}");
     }
@@ -298,26 +291,21 @@ fn experts_stay_in_main_memory_as_in_llama_cpp() {
     let Some(model) = fixture(test, "archs/qwen3moe.gguf") else { return };
     let model = model.display();
     let start = format!("-m {model} --device none -n 3 --temp 0 -c 64 -p 7");
-    let expected = text(&run(&start).stdout);
+    let expected = run(&start).printed();
     for line in ["-cmoe", "-ncmoe 1", "-ncmoe 99", "-ot exps=CPU", r"-ot blk\.0\.=CPU,^output\.=CPU"] {
         let output = run(&format!("{start} -v {line}"));
-        let said = text(&output.stderr);
-        assert!(output.status.success(), "{line}: {said}");
-        assert_eq!(text(&output.stdout), expected, "{line}");
+        let said = output.said();
+        assert_eq!(output.done(), expected, "{line}");
         let told = said.lines().filter(|l| l.starts_with("--cpu-moe, --n-cpu-moe and -ot change nothing: "));
         assert_eq!(told.count(), 1, "{line}: {said}");
         assert_eq!(said.contains("--n-cpu-moe 99 is all: the model has "), line == "-ncmoe 99", "{said}");
-        let quiet = text(&run(&format!("{start} {line}")).stderr);
+        let quiet = run(&format!("{start} {line}")).said();
         assert!(!quiet.contains("cpu-moe"), "{line}: {quiet}");
     }
-    let divided = run(&format!("{start} -ot ffn_up_exps=CPU"));
-    let said = text(&divided.stderr);
-    assert_eq!((divided.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-    for words in ["ffn_up_exps.weight and not", "experts 0 goes to one place as a whole"] {
-        assert!(said.contains(words), "{said}");
-    }
+    let words = ["ffn_up_exps.weight and not", "experts 0 goes to one place as a whole"];
+    run(&format!("{start} -ot ffn_up_exps=CPU")).refused(2, &words);
     let lost = run(&format!("{} --cpu-moe", start.replace("--device none", "--device Voodoo")));
-    let said = text(&lost.stderr);
+    let said = lost.said();
     // Where there is no driver at all, that is what is missing.
     assert!(
         !lost.status.success() && (said.contains("Voodoo") || said.contains("no GPU was found")),
@@ -327,54 +315,40 @@ fn experts_stay_in_main_memory_as_in_llama_cpp() {
 
 #[test]
 fn the_environment_is_read_and_the_command_line_wins() {
-    let tokens = |line: &str, env: &[(&str, &str)]| {
-        let output = run_with(line, env);
-        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
-        let out: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        out["generated"].as_u64().unwrap()
-    };
+    let tokens = |line: &str, env: &[(&str, &str)]| run_with(line, env).json()["generated"].as_u64().unwrap();
     let line = "--temp 0 -c 64 --ignore-eos --json";
     assert_eq!(tokens(line, &[("LLAMA_ARG_N_PREDICT", "3")]), 3);
     assert_eq!(tokens(&format!("{line} -n 2"), &[("LLAMA_ARG_N_PREDICT", "3")]), 2);
-    let bad = run_with("-n 1", &[("LLAMA_ARG_THREADS", "many")]);
-    assert_eq!(bad.status.code(), Some(2), "{}", text(&bad.stderr));
+    run_with("-n 1", &[("LLAMA_ARG_THREADS", "many")]).failed(2, &["many"]);
     let warned = run_with("-n 1 --temp 0 -c 64", &[("LLAMA_ARG_DOCKER_REPO", "x.gguf")]);
-    assert!(
-        text(&warned.stderr).contains("warning: LLAMA_ARG_DOCKER_REPO is set"),
-        "{}",
-        text(&warned.stderr)
-    );
-    assert!(warned.status.success());
+    warned.done();
+    assert!(warned.said().contains("warning: LLAMA_ARG_DOCKER_REPO is set"), "{}", warned.said());
 }
 
 #[test]
 fn no_color_is_respected() {
     let line = "-n 24 --temp 0 --spec-draft-n-max 4 --draft-exit 8 --color";
-    assert!(text(&run(line).stdout).contains("\x1b["), "no draft token was accepted");
-    assert!(!text(&run_with(line, &[("NO_COLOR", "1")]).stdout).contains("\x1b["));
-    assert!(!text(&run(&line.replace("--color", "--color auto")).stdout).contains("\x1b["), "not a terminal");
+    assert!(run(line).printed().contains("\x1b["), "no draft token was accepted");
+    assert!(!run_with(line, &[("NO_COLOR", "1")]).printed().contains("\x1b["));
+    assert!(!run(&line.replace("--color", "--color auto")).printed().contains("\x1b["), "not a terminal");
 }
 
 #[test]
 fn a_system_message_and_a_template_go_into_the_prompt() {
-    let folder = tempfile::tempdir().unwrap();
-    let template = folder.path().join("t.jinja");
-    let system = folder.path().join("s.txt");
-    fs::write(&template, "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}").unwrap();
-    fs::write(&system, "Be brief.").unwrap();
-    let (template, system) = (template.display(), system.display());
+    let folder = Folder::new();
+    let template = folder.file("t.jinja", "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}");
+    let system = folder.file("s.txt", "Be brief.");
     for more in
         ["-sys \"Be brief.\"".to_string(), format!("-sysf {system}"), format!("-st --system-file {system}")]
     {
-        let output =
-            run(&format!("{more} --chat-template-file {template} --display-prompt -p Hi -n 1 -c 64"));
-        let shown = text(&output.stdout);
-        assert!(shown.starts_with("<system>Be brief.<user>Hi"), "{more}: {shown}{}", text(&output.stderr));
+        let shown =
+            run(&format!("{more} --chat-template-file {template} --display-prompt -p Hi -n 1 -c 64")).done();
+        assert!(shown.starts_with("<system>Be brief.<user>Hi"), "{more}: {shown}");
     }
-    let named = run("-st --chat-template chatml --display-prompt -p Hi -n 1 -c 64");
-    assert!(text(&named.stdout).starts_with("<|im_start|>user\nHi<|im_end|>"), "{}", text(&named.stdout));
-    let unknown = run("-st --chat-template vicuna -p Hi -n 1 -c 64");
-    assert!(text(&unknown.stderr).contains("--chat-template vicuna"), "{}", text(&unknown.stderr));
+    let named = run("-st --chat-template chatml --display-prompt -p Hi -n 1 -c 64").done();
+    assert!(named.starts_with("<|im_start|>user\nHi<|im_end|>"), "{named}");
+    let unknown = run("-st --chat-template vicuna -p Hi -n 1 -c 64").said();
+    assert!(unknown.contains("--chat-template vicuna"), "{unknown}");
 }
 
 /// The page with what stands between two marks of this name, each on a line of its own, made again.
@@ -410,10 +384,8 @@ fn the_page_is_made_of_the_tables() {
 /// What the table says is done, is.
 #[test]
 fn flags_of_ours_exist() {
-    let help = text(&run("--help").stdout)
-        + &["perplexity", "bench", "embed", "serve"]
-            .map(|command| text(&run(&format!("{command} --help")).stdout))
-            .concat();
+    let help = ["", "perplexity", "bench", "embed", "serve"];
+    let help = help.map(|command| run(&format!("{command} --help")).done()).concat();
     for flag in TABLES.iter().flat_map(|(_, flags)| *flags) {
         if let Here::Same(long) | Here::Chat(long) = flag.here {
             assert!(help.contains(long), "{long} of {:?} is not in --help", flag.names);
@@ -424,8 +396,7 @@ fn flags_of_ours_exist() {
 /// As scripts do that add flags to those of another script.
 #[test]
 fn of_a_flag_that_stands_twice_the_last_counts() {
-    let twice = run("-n 40 --temp 2 -p Hi -n 3 --temp 0");
-    assert!(twice.status.success(), "{}", text(&twice.stderr));
-    assert_eq!(text(&twice.stdout), text(&run("-n 3 --temp 0 -p Hi").stdout));
+    let twice = run("-n 40 --temp 2 -p Hi -n 3 --temp 0").done();
+    assert_eq!(twice, run("-n 3 --temp 0 -p Hi").done());
     assert!(check("serve -c 512 -m model.gguf -c 1024").is_ok());
 }

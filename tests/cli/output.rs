@@ -2,18 +2,20 @@
 
 use serde_json::Value;
 
-use crate::common::{child::Start, run, stdout};
+use crate::common::{
+    child::Start,
+    program::{json, program, run},
+};
 
 const ARGS: [&str; 6] = ["-n", "12", "--temp", "0", "-p", "The dog"];
 
 /// The program with a stderr that takes nothing.
 #[cfg(target_os = "linux")]
-fn unheard(args: &[&str]) -> std::process::Output {
-    use std::process::{Command, Stdio};
+fn unheard(args: &[&str]) -> crate::common::child::Ended {
+    use std::process::Stdio;
 
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(full).start().output()
+    program().args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(full).start().output()
 }
 
 #[cfg(target_os = "linux")]
@@ -31,7 +33,7 @@ fn a_full_stderr_costs_neither_the_text_nor_the_exit_code() {
 }
 
 fn stderr(args: &[&str]) -> String {
-    String::from_utf8(run(args).stderr).unwrap()
+    run(args).said()
 }
 
 #[test]
@@ -61,21 +63,20 @@ fn a_first_run_says_four_lines_at_most() {
 fn a_seed_that_was_drawn_gives_the_text_again() {
     let draft = ["--no-learn", "-n", "48", "-p", "The dog", "--draft-exit", "8", "--draft-max", "4"];
     let first = run(&draft);
-    let said = String::from_utf8(first.stderr).unwrap();
+    let said = first.said();
     let seed = said.split("seed ").nth(1).unwrap().split_whitespace().next().unwrap();
     let again = run(&[&draft[..], &["-s", seed]].concat());
     assert_eq!(again.stdout, first.stdout);
     let plain = run(&["--no-learn", "-n", "48", "-p", "The dog", "--draft", "none", "-s", seed]);
     assert_eq!(plain.stdout, first.stdout);
-    let found: Value =
-        serde_json::from_str(&stdout(&[&draft[..], &["-s", seed, "--json"]].concat())).unwrap();
+    let found = json(&[&draft[..], &["-s", seed, "--json"]].concat());
     let seed: Value = seed.parse::<u64>().unwrap().into();
     assert_eq!((&found["seed"], &found["provenance"]["seed"]), (&seed, &seed));
 }
 
 #[test]
 fn json_says_where_it_comes_from() {
-    let found: Value = serde_json::from_str(&stdout(&[&ARGS[..], &["--json"]].concat())).unwrap();
+    let found = json(&[&ARGS[..], &["--json"]].concat());
     let made = &found["provenance"];
     assert_eq!(made["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(made["command"], "spec-run -n 12 --temp 0 -p 'The dog' --json");
@@ -90,7 +91,7 @@ fn json_says_where_it_comes_from() {
 #[test]
 fn no_color_is_heard() {
     let coloured = |value: &str| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_spec-run"));
+        let mut command = program();
         command.args(ARGS).args(["--no-learn", "--draft-exit", "8", "--draft-max", "3", "--color"]);
         let output = command.env("NO_COLOR", value).ended();
         output.stdout.contains(&0x1b)

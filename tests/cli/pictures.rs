@@ -4,21 +4,16 @@ use std::{collections::HashMap, fs, path::Path};
 
 use roxmltree::{Document, Node, ParsingOptions};
 
-use crate::common::run;
+use crate::common::program::{Folder, json, run};
 
 const STORY: &str = "Once upon a time there was a little girl named Lily. She liked to play in the park with her dog. \
     One day, Lily saw a big bird in a tall tree. The bird was sad because it could not find its nest. ";
 
-fn path(folder: &Path, name: &str) -> String {
-    folder.join(name).display().to_string()
-}
-
 /// What the program wrote to stderr, and that it went well.
 fn done(args: &[&str]) -> String {
     let output = run(args);
-    let errors = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{args:?}: {errors}");
-    errors
+    output.done();
+    output.said()
 }
 
 fn parsed(text: &str) -> Document<'_> {
@@ -55,32 +50,18 @@ fn child<'a>(mark: &Node<'a, 'a>, tag: &str) -> Option<Node<'a, 'a>> {
 }
 
 /// Late exits, whose numbers are of one size, so that the axis is even.
-fn swept(folder: &Path) -> [String; 3] {
-    let [text, csv, page] = ["text", "table.csv", "page.html"].map(|name| path(folder, name));
-    fs::write(&text, STORY.repeat(6)).unwrap();
-    done(&[
-        "perplexity",
-        "-f",
-        &text,
-        "-c",
-        "64",
-        "--chunks",
-        "3",
-        "--exit",
-        "12,13,14,15",
-        "--csv",
-        &csv,
-        "--report",
-        &page,
-    ]);
-    [text, csv, page]
+fn swept(folder: &Folder) -> [String; 2] {
+    let [csv, page] = ["table.csv", "page.html"].map(|name| folder.path(name));
+    let text = folder.file("text", STORY.repeat(6));
+    let sweep = ["perplexity", "-f", &text, "-c", "64", "--chunks", "3", "--exit", "12,13,14,15"];
+    done(&[&sweep[..], &["--csv", &csv, "--report", &page]].concat());
+    [csv, page].map(|file| fs::read_to_string(file).unwrap())
 }
 
 #[test]
 fn marks_and_error_bars_are_the_tables_numbers() {
-    let folder = tempfile::tempdir().unwrap();
-    let [_, csv, page] = swept(folder.path());
-    let (csv, page) = (fs::read_to_string(csv).unwrap(), fs::read_to_string(page).unwrap());
+    let folder = Folder::new();
+    let [csv, page] = swept(&folder);
     let (rows, document) = (rows(&csv), parsed(&page));
     let svg = document.descendants().find(|node| node.has_tag_name("svg")).unwrap();
     let number_of = |row: &HashMap<&str, &str>, column| row[column].parse::<f64>().unwrap();
@@ -114,9 +95,8 @@ fn marks_and_error_bars_are_the_tables_numbers() {
 
 #[test]
 fn a_page_has_the_table_its_data_and_where_it_comes_from_and_fetches_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let [_, csv, page] = swept(folder.path());
-    let (csv, page) = (fs::read_to_string(csv).unwrap(), fs::read_to_string(page).unwrap());
+    let folder = Folder::new();
+    let [csv, page] = swept(&folder);
     let document = parsed(&page);
     let lines = |tag: &str| document.descendants().filter(|node| node.has_tag_name(tag)).collect::<Vec<_>>();
     assert_eq!(lines("tr").len(), 5);
@@ -132,8 +112,7 @@ fn a_page_has_the_table_its_data_and_where_it_comes_from_and_fetches_nothing() {
         }
     }
     assert_eq!((here.len(), there.len()), (4, 4));
-    let (again, svg) = (path(folder.path(), "again.csv"), path(folder.path(), "again.svg"));
-    fs::write(&again, data).unwrap();
+    let (again, svg) = (folder.file("again.csv", data), folder.path("again.svg"));
     done(&["plot", &again, "-o", &svg]);
     assert!(fs::read_to_string(&svg).unwrap().contains("stories13m: exits"));
     let names: Vec<&str> = lines("dt").iter().filter_map(|name| name.text()).collect();
@@ -158,9 +137,9 @@ fn decoded(percent: &str) -> String {
 
 #[test]
 fn pairs_are_drawn_as_maps() {
-    let folder = tempfile::tempdir().unwrap();
-    let [text, csv, svg] = ["text", "pairs.csv", "pairs.svg"].map(|name| path(folder.path(), name));
-    fs::write(&text, STORY.repeat(4)).unwrap();
+    let folder = Folder::new();
+    let [csv, svg] = ["pairs.csv", "pairs.svg"].map(|name| folder.path(name));
+    let text = folder.file("text", STORY.repeat(4));
     let sweep = ["perplexity", "-f", &text, "-c", "64", "--chunks", "2"];
     let lists = ["--skip-attn", "3,12", "--skip-mlp", "5,12,13", "--pairs"];
     let said = done(&[&sweep[..], &lists, &["--csv", &csv, "--report", &svg]].concat());
@@ -170,8 +149,7 @@ fn pairs_are_drawn_as_maps() {
     let pairs: Vec<(&str, &str)> = rows.iter().map(|row| (row["attn"], row["mlp"])).collect();
     assert_eq!(pairs, [("3", "5"), ("3", "12"), ("3", "13"), ("12", "5"), ("12", "12"), ("12", "13")]);
     // A pair is what both lists say of one layer each.
-    let one = run(&[&sweep[..], &["--skip-attn", "12", "--skip-mlp", "13", "--json"]].concat());
-    let one: serde_json::Value = serde_json::from_slice(&one.stdout).unwrap();
+    let one = json(&[&sweep[..], &["--skip-attn", "12", "--skip-mlp", "13", "--json"]].concat());
     assert_eq!(one["ppl"].as_f64().unwrap(), rows[5]["ppl"].parse::<f64>().unwrap());
     let picture = fs::read_to_string(&svg).unwrap();
     let document = parsed(&picture);
@@ -196,7 +174,7 @@ const HOSTILE: &str = r#"<script>alert("x")</script> & \u0007\u001b'é"#;
 
 #[test]
 fn sweeps_are_laid_over_each_other_whatever_they_are_called() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let sweep = |model: &str, over: &str, more: &str| {
         let model = format!(
             r#""provenance": {{"model": {{"name": {}}}, "interrupted": true, "chunks": {{"done": 2, "of": 9}}}}"#,
@@ -209,14 +187,15 @@ fn sweeps_are_laid_over_each_other_whatever_they_are_called() {
                {{"{over}": 3, "layers": "l", "delta_ppl": 1e999, "agreement": 0.9, "cost": null{more}}}]}}"#
         )
     };
-    let files = ["a.json", "b.json", "c.json"].map(|name| path(folder.path(), name));
     let hostile = format!("\"{}\"", HOSTILE.replace('"', "\\\""));
-    fs::write(&files[0], sweep(&hostile, "exit", "")).unwrap();
-    fs::write(&files[1], sweep("\"plain\"", "exit", ", \"]]>\": 1")).unwrap();
-    fs::write(&files[2], sweep("\"third\"", "exit", "")).unwrap();
+    let files = [
+        folder.file("a.json", sweep(&hostile, "exit", "")),
+        folder.file("b.json", sweep("\"plain\"", "exit", ", \"]]>\": 1")),
+        folder.file("c.json", sweep("\"third\"", "exit", "")),
+    ];
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
     for (x, marks_of_each, out) in [("label", 1 + 3, "label.html"), ("cost", 1 + 2, "cost.svg")] {
-        let out = path(folder.path(), out);
+        let out = folder.path(out);
         done(&[&["plot"], &files[..], &["-o", &out, "--x", x]].concat());
         let text = fs::read_to_string(&out).unwrap();
         let document = parsed(&text);
@@ -253,13 +232,11 @@ fn sweeps_are_laid_over_each_other_whatever_they_are_called() {
 
 #[test]
 fn one_model_in_several_files_goes_by_their_names() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let csv = "exit,ppl,delta_ppl,delta_stderr,agreement\n1,3,2,0.1,0.5\n2,2,1,0.1,0.6\n";
-    let files = ["q8.csv", "q4.csv"].map(|name| path(folder.path(), name));
-    files
-        .iter()
-        .for_each(|file| fs::write(file, format!("# model: name m, fingerprint 0, file f\n{csv}")).unwrap());
-    let out = path(folder.path(), "both.svg");
+    let csv = format!("# model: name m, fingerprint 0, file f\n{csv}");
+    let files = ["q8.csv", "q4.csv"].map(|name| folder.file(name, &csv));
+    let out = folder.path("both.svg");
     done(&["plot", &files[0], &files[1], "-o", &out]);
     let text = fs::read_to_string(&out).unwrap();
     for name in ["q8", "q4"] {
@@ -269,18 +246,13 @@ fn one_model_in_several_files_goes_by_their_names() {
 
 #[test]
 fn what_cannot_be_drawn_is_told_in_a_line_and_leaves_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = |name: &str, text: &str| {
-        let path = path(folder.path(), name);
-        fs::write(&path, text).unwrap();
-        path
-    };
-    let exits = file("exits.csv", "exit,ppl,delta_ppl\n1,3,2\n");
-    let layers = file("layers.csv", "attn,ppl,delta_ppl\n1,3,2\n");
-    let bare = file("bare.csv", "exit,ppl\n1,\n");
-    let notes = file("notes.txt", "my notes\n");
-    let mine = file("mine.html", "mine");
-    let (out, pdf) = (path(folder.path(), "out.html"), path(folder.path(), "out.pdf"));
+    let folder = Folder::new();
+    let exits = folder.file("exits.csv", "exit,ppl,delta_ppl\n1,3,2\n");
+    let layers = folder.file("layers.csv", "attn,ppl,delta_ppl\n1,3,2\n");
+    let bare = folder.file("bare.csv", "exit,ppl\n1,\n");
+    let notes = folder.file("notes.txt", "my notes\n");
+    let mine = folder.file("mine.html", "mine");
+    let (out, pdf) = (folder.path("out.html"), folder.path("out.pdf"));
     let nine: Vec<&str> = [exits.as_str()].repeat(9);
     let cases: [(&[&str], i32, &str); 11] = [
         (&[&exits, &layers, "-o", &out], 1, "a sweep over `attn`"),
@@ -296,10 +268,7 @@ fn what_cannot_be_drawn_is_told_in_a_line_and_leaves_nothing() {
         (&[&nine[..], &["-o", &out]].concat(), 2, "8 at most"),
     ];
     for (args, code, part) in cases {
-        let output = run(&[&["plot"], args].concat());
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {errors}");
-        assert!(errors.contains(part) && errors.trim_end().lines().count() == 1, "{args:?}: {errors}");
+        run(&[&["plot"], args].concat()).refused(code, &[part]);
     }
     assert_eq!(fs::read_to_string(&mine).unwrap(), "mine");
     assert!(!Path::new(&out).exists() && !Path::new(&pdf).exists());
@@ -308,7 +277,7 @@ fn what_cannot_be_drawn_is_told_in_a_line_and_leaves_nothing() {
     assert!(fs::read_to_string(&mine).unwrap().starts_with("<!DOCTYPE html>"));
     #[cfg(unix)]
     {
-        let link = path(folder.path(), "null.svg");
+        let link = folder.path("null.svg");
         std::os::unix::fs::symlink("/dev/null", &link).unwrap();
         done(&["plot", &exits, "-o", &link]);
         assert!(Path::new(&link).is_symlink() && fs::metadata(&link).unwrap().len() == 0);
@@ -317,9 +286,8 @@ fn what_cannot_be_drawn_is_told_in_a_line_and_leaves_nothing() {
 
 #[test]
 fn a_report_wants_a_sweep_and_a_name_of_its_own() {
-    let folder = tempfile::tempdir().unwrap();
-    let [text, page] = ["text", "page.svg"].map(|name| path(folder.path(), name));
-    fs::write(&text, STORY.repeat(4)).unwrap();
+    let folder = Folder::new();
+    let (text, page) = (folder.file("text", STORY.repeat(4)), folder.path("page.svg"));
     let cases: [(&[&str], &str); 6] = [
         (&["--report", &page], "--report: for several masks"),
         (&["--report", "page.pdf", "--exit", "each"], ".html or .svg"),
@@ -329,10 +297,7 @@ fn a_report_wants_a_sweep_and_a_name_of_its_own() {
         (&["--force", "--exit", "each"], "--report"),
     ];
     for (args, part) in cases {
-        let output = run(&[&["perplexity", "-f", &text, "-c", "64"], args].concat());
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {errors}");
-        assert!(errors.contains(part) && errors.trim_end().lines().count() == 1, "{args:?}: {errors}");
+        run(&[&["perplexity", "-f", &text, "-c", "64"], args].concat()).refused(2, &[part]);
         assert!(!Path::new(&page).exists(), "{args:?}");
     }
 }

@@ -4,104 +4,46 @@
 use std::{
     fs,
     io::{Read, Write},
-    path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use crate::common::child::Start;
-use spec_run::{
-    Gguf, embedded,
-    gguf::{Value, Writer},
-    quant::GgmlType,
+use crate::common::{
+    child::{Ended, Start},
+    parts::Parts,
+    program::{self, EMBEDDED, Folder},
 };
+use spec_run::{embedded, quant::GgmlType};
+
+const STORY: &str = "Once upon a time there was a dog. He ran to the park.\n";
 
 fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
+    let mut command = program::program();
     // What a run learns is kept for the next, but not among the user's.
     command.stdin(Stdio::null()).env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command
 }
 
-fn run(args: &[&str]) -> Output {
+fn run(args: &[&str]) -> Ended {
     program().args(args).ended()
 }
 
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
 fn json(args: &[&str]) -> serde_json::Value {
-    let output = run(args);
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+    run(args).json()
 }
 
-/// Fails with `code`, says nothing on stdout, and its one line has all of `words`.
 fn fails(args: &[&str], code: i32, words: &[&str]) {
-    let output = run(args);
-    let message = String::from_utf8(output.stderr.clone()).unwrap();
-    let errors: Vec<&str> = message.lines().filter(|l| l.starts_with("spec-run: ")).collect();
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {message}");
-    assert!(output.stdout.is_empty(), "{args:?}: {}", stdout(&output));
-    assert_eq!(errors.len(), 1, "{args:?}: {message}");
-    assert!(!message.contains("panicked"), "{args:?}: {message}");
-    for word in words {
-        assert!(errors[0].contains(word), "{args:?}: `{word}` is not in: {}", errors[0]);
-    }
+    run(args).failed(code, words);
 }
 
-struct Folder(tempfile::TempDir);
-
-impl Folder {
-    fn new() -> Self {
-        Folder(tempfile::tempdir().unwrap())
-    }
-
-    fn file(&self, name: &str, content: &[u8]) -> String {
-        let path = self.0.path().join(name);
-        fs::write(&path, content).unwrap();
-        path.to_str().unwrap().to_string()
-    }
-}
-
-fn embedded_file() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("models/stories13m-q8_0.gguf")
-}
-
-/// The embedded model with some things changed.
-fn edited(
-    edit_key: impl Fn(&str, &Value) -> Option<Value>,
-    skip_tensor: &str,
-    retype: Option<GgmlType>,
-) -> Vec<u8> {
-    let gguf: Gguf = embedded::open().unwrap();
-    let mut writer = Writer::new();
-    for (key, value) in gguf.metadata().iter() {
-        writer.set(key, edit_key(key, value).unwrap_or_else(|| value.clone()));
-    }
-    let mut data = Vec::new();
-    for tensor in gguf.tensors().iter().filter(|t| t.name != skip_tensor) {
-        let retyped = retype.filter(|_| tensor.name == "blk.3.ffn_up.weight");
-        let ty = retyped.unwrap_or(tensor.ty);
-        writer.tensor(&tensor.name, ty, &tensor.shape);
-        let bytes = ty.row_bytes(tensor.shape.iter().product::<u64>() as usize).unwrap();
-        data.push(if retyped.is_some() { vec![0; bytes] } else { gguf.bytes(tensor).to_vec() });
-    }
-    let mut bytes = Vec::new();
-    writer.write(&mut bytes, |i, out| out.write(&data[i])).unwrap();
-    bytes
+fn embedded_parts() -> Parts {
+    Parts::of(&embedded::open().unwrap())
 }
 
 #[test]
 fn the_embedded_model_tells_a_story() {
-    let output = run(&["-n", "24", "--temp", "0"]);
-    assert!(output.status.success());
-    assert!(
-        stdout(&output).starts_with("Once upon a time, there was a little girl named Lily."),
-        "{}",
-        stdout(&output)
-    );
+    let text = run(&["-n", "24", "--temp", "0"]).done();
+    assert!(text.starts_with("Once upon a time, there was a little girl named Lily."), "{text}");
 }
 
 #[test]
@@ -121,7 +63,7 @@ fn run_json_has_the_documented_keys() {
 #[test]
 fn the_prompt_comes_from_a_file_or_standard_input_too() {
     let folder = Folder::new();
-    let file = folder.file("prompt.txt", b"The dog");
+    let file = folder.file("prompt.txt", "The dog");
     let given = json(&["-p", "The dog", "-n", "4", "--temp", "0", "--json"]);
     assert_eq!(json(&["-f", &file, "-n", "4", "--temp", "0", "--json"])["tokens"], given["tokens"]);
     let mut child = program()
@@ -131,14 +73,12 @@ fn the_prompt_comes_from_a_file_or_standard_input_too() {
         .stderr(Stdio::null())
         .start();
     child.stdin.take().unwrap().write_all(b"The dog").unwrap();
-    let out: serde_json::Value = serde_json::from_slice(&child.output().stdout).unwrap();
-    assert_eq!(out["tokens"], given["tokens"]);
+    assert_eq!(child.output().json()["tokens"], given["tokens"]);
 }
 
 #[test]
 fn a_file_read_into_memory_gives_the_same() {
-    let file = embedded_file();
-    let args = ["-m", file.to_str().unwrap(), "-p", "The dog", "-n", "8", "--temp", "0", "--json"];
+    let args = ["-m", EMBEDDED, "-p", "The dog", "-n", "8", "--temp", "0", "--json"];
     assert_eq!(json(&args)["tokens"], json(&[&args[..], &["--no-mmap"]].concat())["tokens"]);
     fails(&["-m", "no/such/file.gguf", "-p", "x", "--no-mmap"], 1, &["no/such/file.gguf"]);
 }
@@ -153,7 +93,7 @@ fn text_that_looks_like_a_flag_is_text() {
 #[test]
 fn one_newline_at_the_end_of_a_file_is_not_part_of_the_prompt() {
     let folder = Folder::new();
-    let file = folder.file("prompt.txt", b"The dog\n");
+    let file = folder.file("prompt.txt", "The dog\n");
     let tokens =
         |args: &[&str]| json(&[args, &["-n", "4", "--temp", "0", "--json"]].concat())["tokens"].clone();
     assert_eq!(tokens(&["-f", &file]), tokens(&["-p", "The dog"]));
@@ -162,18 +102,8 @@ fn one_newline_at_the_end_of_a_file_is_not_part_of_the_prompt() {
 #[test]
 fn a_chat_template_without_bos_still_gets_one() {
     let folder = Folder::new();
-    let gguf: Gguf = embedded::open().unwrap();
-    let mut writer = Writer::new();
-    gguf.metadata().iter().for_each(|(key, value)| {
-        writer.set(key, value.clone());
-    });
-    writer.set("tokenizer.chat_template", Value::String("{{ messages[0].content }}".into()));
-    for tensor in gguf.tensors() {
-        writer.tensor(&tensor.name, tensor.ty, &tensor.shape);
-    }
-    let mut bytes = Vec::new();
-    writer.write(&mut bytes, |i, out| out.write(gguf.bytes(&gguf.tensors()[i]))).unwrap();
-    let file = folder.file("chat.gguf", &bytes);
+    let parts = embedded_parts().with("tokenizer.chat_template", "{{ messages[0].content }}");
+    let file = folder.file("chat.gguf", parts.bytes());
     let args = ["-m", &file, "-p", "The dog", "-n", "4", "--temp", "0", "--json"];
     let (plain, chat) = (json(&args), json(&[&args[..], &["--chat"]].concat()));
     assert_eq!((&plain["prompt_tokens"], &plain["tokens"]), (&chat["prompt_tokens"], &chat["tokens"]));
@@ -186,8 +116,7 @@ fn an_answer_is_printed_without_what_the_model_was_given() {
     let said = |more: &[&str]| {
         let args = ["-p", "Hi", "-n", "4", "--temp", "0", "--no-learn", "--draft", "none"];
         let output = run(&[&args[..], more].concat());
-        assert!(output.status.success(), "{more:?}: {}", String::from_utf8_lossy(&output.stderr));
-        (stdout(&output), String::from_utf8(output.stderr).unwrap())
+        (output.done(), output.said())
     };
     let chat = ["--chat", "--chat-template", "<user>{{ messages[0].content }}<assistant>"];
     let given = "<user>Hi<assistant>";
@@ -232,8 +161,7 @@ fn a_context_shift_goes_on_beyond_the_context() {
 #[test]
 fn perplexity_under_a_mask_has_the_documented_keys() {
     let folder = Folder::new();
-    let text = folder
-        .file("text.txt", "Once upon a time there was a dog. He ran to the park.\n".repeat(20).as_bytes());
+    let text = folder.file("text.txt", STORY.repeat(20));
     let base = json(&["perplexity", "-f", &text, "-c", "64", "--json"]);
     let masked =
         json(&["perplexity", "-f", &text, "-c", "64", "--skip-attn", "3,5-8", "--skip-mlp", "9", "--json"]);
@@ -256,9 +184,8 @@ fn perplexity_under_a_mask_has_the_documented_keys() {
 #[test]
 fn perplexity_goes_on_where_it_was_stopped() {
     let folder = Folder::new();
-    let text = folder
-        .file("text.txt", "Once upon a time there was a dog. He ran to the park.\n".repeat(20).as_bytes());
-    let state = folder.0.path().join("state.json").to_str().unwrap().to_string();
+    let text = folder.file("text.txt", STORY.repeat(20));
+    let state = folder.path("state.json");
     let measured = |args: &[&str]| {
         let mut found = json(&[&["perplexity", "-f", &text, "-c", "64", "--json"][..], args].concat());
         let provenance = found["provenance"].take();
@@ -331,7 +258,7 @@ fn a_closed_pipe_ends_quietly() {
     child.stdout.take().unwrap().read_exact(&mut byte).unwrap();
     // stdout is dropped here: the next write finds nobody.
     let output = child.output();
-    let message = String::from_utf8_lossy(&output.stderr);
+    let message = output.said();
     assert_eq!(output.status.code(), Some(0), "{message}");
     assert!(!message.contains("panic") && !message.contains("spec-run: "), "{message}");
 }
@@ -357,9 +284,9 @@ fn an_interrupt_keeps_what_was_generated() {
 #[test]
 fn files_that_are_no_models() {
     let folder = Folder::new();
-    let directory = folder.0.path().to_str().unwrap();
-    let text = folder.file("notes.gguf", b"Dear diary, today I did nothing at all.");
-    let empty = folder.file("empty.gguf", b"");
+    let directory = folder.to_str().unwrap();
+    let text = folder.file("notes.gguf", "Dear diary, today I did nothing at all.");
+    let empty = folder.file("empty.gguf", "");
     fails(
         &["-m", "no/such/file.gguf", "-p", "x"],
         1,
@@ -373,7 +300,7 @@ fn files_that_are_no_models() {
 #[test]
 fn a_model_cut_anywhere() {
     let folder = Folder::new();
-    let bytes = fs::read(embedded_file()).unwrap();
+    let bytes = fs::read(EMBEDDED).unwrap();
     for cut in [3, 4, 8, 20, 24, 100, 1000, 20_000, 50_000, 60_000, 100_000, bytes.len() / 2, bytes.len() - 1]
     {
         let file = folder.file("cut.gguf", &bytes[..cut]);
@@ -384,35 +311,31 @@ fn a_model_cut_anywhere() {
 #[test]
 fn models_that_we_cannot_run() {
     let folder = Folder::new();
-    let keep = |_: &str, _: &Value| None;
+    let refused = |name: &str, parts: Parts, words: &[&str]| {
+        let file = folder.file(name, parts.bytes());
+        fails(&["-m", &file, "-p", "x"], 1, &[&[name], words].concat());
+    };
     for (other, nearest) in [("mamba", "nearest"), ("qwen33", "`qwen3`")] {
-        let named =
-            |key: &str, _: &Value| (key == "general.architecture").then(|| Value::String(other.into()));
-        let file = folder.file("other.gguf", &edited(named, "", None));
-        fails(&["-m", &file, "-p", "x"], 1, &["other.gguf", &format!("`{other}`"), "not supported", nearest]);
+        let words = [&format!("`{other}`"), "not supported", nearest];
+        refused("other.gguf", embedded_parts().with("general.architecture", other), &words);
     }
-    let file = folder.file("whole-numbers.gguf", &edited(keep, "", Some(GgmlType::I8)));
-    fails(&["-m", &file, "-p", "x"], 1, &["whole-numbers.gguf", "I8", "blk.3.ffn_up.weight"]);
-    let file = folder.file("holes.gguf", &edited(keep, "blk.5.attn_v.weight", None));
-    fails(&["-m", &file, "-p", "x"], 1, &["holes.gguf", "blk.5.attn_v.weight", "missing"]);
-    let narrow = |key: &str, _: &Value| (key == "llama.feed_forward_length").then_some(Value::U32(128));
-    let file = folder.file("narrow.gguf", &edited(narrow, "", None));
-    fails(&["-m", &file, "-p", "x"], 1, &["narrow.gguf", "shape"]);
-    let hostile = "ll\nama\u{1b}[2J".repeat(100);
-    let escape =
-        |key: &str, _: &Value| (key == "general.architecture").then(|| Value::String(hostile.clone()));
-    let file = folder.file("escape.gguf", &edited(escape, "", None));
-    fails(&["-m", &file, "-p", "x"], 1, &["escape.gguf", "architecture", "not supported"]);
-    let words = |key: &str, _: &Value| (key == "llama.block_count").then(|| Value::String("many".into()));
-    let file = folder.file("words.gguf", &edited(words, "", None));
-    fails(&["-m", &file, "-p", "x"], 1, &["words.gguf", "llama.block_count"]);
+    let mut whole_numbers = embedded_parts();
+    let tensor = whole_numbers.tensor("blk.3.ffn_up.weight");
+    (tensor.ty, tensor.bytes) = (GgmlType::I8, vec![0; tensor.shape.iter().product::<u64>() as usize]);
+    refused("whole-numbers.gguf", whole_numbers, &["I8", "blk.3.ffn_up.weight"]);
+    let hole = "blk.5.attn_v.weight";
+    refused("holes.gguf", embedded_parts().without(hole), &[hole, "missing"]);
+    refused("narrow.gguf", embedded_parts().with("llama.feed_forward_length", 128u32), &["shape"]);
+    let escape = embedded_parts().with("general.architecture", "ll\nama\u{1b}[2J".repeat(100));
+    refused("escape.gguf", escape, &["architecture", "not supported"]);
+    refused("words.gguf", embedded_parts().with("llama.block_count", "many"), &["llama.block_count"]);
 }
 
 #[test]
 fn prompts_that_do_not_fit() {
     let long = "word ".repeat(400);
     fails(&["-p", &long, "-c", "64"], 1, &["64", "-c"]);
-    fails(&["-m", embedded_file().to_str().unwrap()], 2, &["-p", "-f"]);
+    fails(&["-m", EMBEDDED], 2, &["-p", "-f"]);
     fails(&["-f", "no/such/prompt.txt"], 1, &["no/such/prompt.txt"]);
     fails(&["perplexity", "-p", "too short", "-c", "128"], 1, &["128", "-c"]);
 }
@@ -420,7 +343,7 @@ fn prompts_that_do_not_fit() {
 #[test]
 fn masks_that_make_no_sense() {
     let folder = Folder::new();
-    let text = folder.file("text.txt", "Once upon a time there was a dog.\n".repeat(20).as_bytes());
+    let text = folder.file("text.txt", "Once upon a time there was a dog.\n".repeat(20));
     let mask = |args: &[&str], words: &[&str]| {
         fails(&[&["perplexity", "-f", &text, "-c", "64"], args].concat(), 1, words);
     };
@@ -428,11 +351,11 @@ fn masks_that_make_no_sense() {
     mask(&["--skip-mlp", "8-99999999999"], &["--skip-mlp"]);
     fails(&["perplexity", "-f", &text, "--skip-mlp", "x"], 2, &["--skip-mlp", "x"]);
     mask(&["--draft-skip", "no/such/skips.json"], &["no/such/skips.json"]);
-    let broken = folder.file("broken.json", br#"{"schema": 1, "masks": [{"na"#);
+    let broken = folder.file("broken.json", r#"{"schema": 1, "masks": [{"na"#);
     mask(&["--draft-skip", &broken], &["broken.json"]);
-    let prose = folder.file("prose.json", b"skip the middle, please");
+    let prose = folder.file("prose.json", "skip the middle, please");
     mask(&["--draft-skip", &prose], &["prose.json", "JSON"]);
-    let deep = folder.file("deep.json", br#"{"deep": {"attention": [40], "mlp": []}}"#);
+    let deep = folder.file("deep.json", r#"{"deep": {"attention": [40], "mlp": []}}"#);
     mask(&["--draft-skip", &deep], &["deep.json", "40", "15"]);
 }
 

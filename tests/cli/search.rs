@@ -1,11 +1,15 @@
 //! `spec-run search` and the sweeps of `spec-run perplexity` from the outside.
 
-use crate::common::{self, child::Start};
+use crate::common::{
+    self,
+    child::{Ended, Start},
+    program::{Folder, json, program, run, stdout},
+};
 use spec_run::search::speed::{best, tokens_if_independent};
 use std::{
     fs,
     path::Path,
-    process::{Command, Output, Stdio},
+    process::Stdio,
     time::{Duration, Instant},
 };
 
@@ -15,37 +19,20 @@ const STORY: &str = "Once upon a time there was a little girl named Lily. She li
     One day, Lily saw a big bird in a tall tree. The bird was sad because it could not find its nest. Lily wanted to \
     help the bird. She looked behind the tree and saw the nest on the ground. ";
 
-fn spec_run(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_spec-run")).args(args).ended()
-}
-
-fn errors(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", errors(output));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
 /// Small enough for a test.
 fn small(out: &str) -> Vec<&str> {
     vec!["search", "-o", out, "--positions", "64", "--trials", "5", "--width", "2", "--draft-max", "3"]
 }
 
-fn of_five_layers(out: &str) -> Vec<&str> {
-    [&small(out)[..], &["-m", common::five_layers()]].concat()
-}
-
-fn path(folder: &Path, name: &str) -> String {
-    folder.join(name).display().to_string()
+fn of_five_layers(out: &str, more: &[&str]) -> Ended {
+    run(&[&small(out)[..], &["-m", common::five_layers()], more].concat())
 }
 
 #[test]
 fn a_search_writes_masks_that_the_program_takes() {
-    let folder = tempfile::tempdir().unwrap();
-    let (out, page) = (path(folder.path(), "skips.json"), path(folder.path(), "report.html"));
-    let found = json(&spec_run(&[&small(&out)[..], &["--json", "--report", &page]].concat()));
+    let folder = Folder::new();
+    let (out, page) = (folder.path("skips.json"), folder.path("report.html"));
+    let found = json(&[&small(&out)[..], &["--json", "--report", &page]].concat());
     let masks = found["masks"].as_array().unwrap();
     assert!(!masks.is_empty() && found["evaluated"].as_u64().unwrap() > 100);
     assert!(found["seconds"].as_f64().unwrap() > 0.0);
@@ -78,31 +65,28 @@ fn a_search_writes_masks_that_the_program_takes() {
     assert_eq!(html.matches("<rect class=\"cell").count() % 32, 0);
 
     // Another command reads it without a warning, and has the best mask first.
-    let text = path(folder.path(), "text");
-    fs::write(&text, STORY.repeat(2)).unwrap();
-    let output = spec_run(&["perplexity", "-f", &text, "-c", "64", "--draft-skip", &out, "--json"]);
-    assert!(!errors(&output).contains("warning"), "{}", errors(&output));
-    assert!(json(&output)["agreement"].as_f64().unwrap() > 0.2);
+    let text = folder.file("text", STORY.repeat(2));
+    let output = run(&["perplexity", "-f", &text, "-c", "64", "--draft-skip", &out, "--json"]);
+    assert!(!output.said().contains("warning"), "{}", output.said());
+    assert!(output.json()["agreement"].as_f64().unwrap() > 0.2);
 
     // The file is not overwritten unasked, and the journal makes the second run short.
-    let output = spec_run(&small(&out));
-    assert_eq!(output.status.code(), Some(2));
-    assert!(errors(&output).contains("--force"), "{}", errors(&output));
-    let output = spec_run(&[&small(&out)[..], &["--force", "--json"]].concat());
-    assert!(errors(&output).contains("evaluations of an earlier run"), "{}", errors(&output));
-    assert_eq!(json(&output)["masks"], found["masks"]);
+    run(&small(&out)).refused(2, &["--force"]);
+    let output = run(&[&small(&out)[..], &["--force", "--json"]].concat());
+    assert!(output.said().contains("evaluations of an earlier run"), "{}", output.said());
+    assert_eq!(output.json()["masks"], found["masks"]);
 }
 
 /// What took minutes is not lost with its file.
 #[cfg(target_os = "linux")]
 #[test]
 fn masks_are_printed_though_their_file_cannot_be_written() {
-    let folder = tempfile::tempdir().unwrap();
-    let (journal, page) = (path(folder.path(), "journal"), path(folder.path(), "report.html"));
+    let folder = Folder::new();
+    let (journal, page) = (folder.path("journal"), folder.path("report.html"));
     let more = ["--time", "0", "--journal", &journal, "--report", &page, "--json"];
-    let output = spec_run(&[&small("/dev/full")[..], &more].concat());
-    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
-    assert!(errors(&output).contains("/dev/full"), "{}", errors(&output));
+    let output = run(&[&small("/dev/full")[..], &more].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", output.said());
+    assert!(output.said().contains("/dev/full"), "{}", output.said());
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(!found["masks"].as_array().unwrap().is_empty());
     assert!(fs::read_to_string(&page).unwrap().contains("<svg"));
@@ -110,9 +94,8 @@ fn masks_are_printed_though_their_file_cannot_be_written() {
 
 #[test]
 fn a_killed_search_goes_on_where_it_was() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = path(folder.path(), "skips.json");
-    let journal = folder.path().join("skips.json.journal");
+    let folder = Folder::new();
+    let (out, journal) = (folder.path("skips.json"), folder.path("skips.json.journal"));
     let read = || fs::read_to_string(&journal).unwrap_or_default();
     let whole_lines = |text: String| text[..text.rfind('\n').map_or(0, |end| end + 1)].to_string();
     // At the beginning, in the middle of the search, and as soon as there is the proof of a mask.
@@ -123,8 +106,9 @@ fn a_killed_search_goes_on_where_it_was() {
     ];
     let mut before = String::new();
     for reached in points {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_spec-run"))
-            .args(of_five_layers(&out))
+        let mut child = program()
+            .args(small(&out))
+            .args(["-m", common::five_layers()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -139,30 +123,27 @@ fn a_killed_search_goes_on_where_it_was() {
         assert!(read().starts_with(&before), "nothing is evaluated again");
         before = whole_lines(read());
     }
-    let first = json(&spec_run(&[&of_five_layers(&out)[..], &["--json"]].concat()));
+    let first = of_five_layers(&out, &["--json"]).json();
     let text = read();
     assert!(text.starts_with(&before), "nothing is evaluated again");
     for kind in ["run", "costs", "steps", "measured"] {
         assert_eq!(text.matches(&format!("{{\"{kind}\":")).count(), 1, "{kind}");
     }
-    let again = json(&spec_run(&[&of_five_layers(&out)[..], &["--json", "--force"]].concat()));
+    let again = of_five_layers(&out, &["--json", "--force"]).json();
     for key in ["masks", "baselines"] {
         assert_eq!(again[key].to_string(), first[key].to_string());
     }
     assert_eq!(read(), text);
     // The journal belongs to this search: another text is another one.
-    let text = path(folder.path(), "text");
-    fs::write(&text, STORY.repeat(40)).unwrap();
-    let output = spec_run(&[&of_five_layers(&out)[..], &["--force", "-f", &text]].concat());
-    assert_eq!(output.status.code(), Some(1));
-    assert!(errors(&output).contains("--journal"), "{}", errors(&output));
+    let text = folder.file("text", STORY.repeat(40));
+    of_five_layers(&out, &["--force", "-f", &text]).failed(1, &["--journal"]);
 }
 
 #[test]
 fn a_search_ends_when_its_time_is_up() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = path(folder.path(), "short.json");
-    let run = |more: &[&str]| json(&spec_run(&[&of_five_layers(&out)[..], &["--json"], more].concat()));
+    let folder = Folder::new();
+    let out = folder.path("short.json");
+    let run = |more: &[&str]| of_five_layers(&out, &[&["--json"], more].concat()).json();
     let short = run(&["--time", "0"]);
     let evaluated = |found: &Value| found["evaluated"].as_u64().unwrap();
     // The full model, and one that leaves something out.
@@ -176,11 +157,10 @@ fn a_search_ends_when_its_time_is_up() {
 /// Most of what it took came after the time was up: proofs, and twenty seconds of the loop.
 #[test]
 fn a_search_takes_about_twice_its_time() {
-    let folder = tempfile::tempdir().unwrap();
-    let (out, text) = (path(folder.path(), "skips.json"), path(folder.path(), "text"));
-    fs::write(&text, STORY.repeat(40)).unwrap();
+    let folder = Folder::new();
+    let (out, text) = (folder.path("skips.json"), folder.file("text", STORY.repeat(40)));
     let started = Instant::now();
-    let found = json(&spec_run(&["search", "-f", &text, "-o", &out, "--time", "2", "--json"]));
+    let found = json(&["search", "-f", &text, "-o", &out, "--time", "2", "--json"]);
     let took = started.elapsed();
     assert!(took < Duration::from_secs(15), "{took:?}");
     assert!(!found["masks"].as_array().unwrap().is_empty());
@@ -189,10 +169,8 @@ fn a_search_takes_about_twice_its_time() {
 
 #[test]
 fn bad_input_gets_one_line() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = path(folder.path(), "skips.json");
-    let text = path(folder.path(), "text");
-    fs::write(&text, STORY).unwrap();
+    let folder = Folder::new();
+    let (out, text) = (folder.path("skips.json"), folder.file("text", STORY));
     let cases: [(&[&str], i32, &str); 10] = [
         (&["-f", &text], 1, "a longer text or a smaller -c"),
         (&["-f", "/nowhere/text"], 1, "/nowhere/text"),
@@ -206,22 +184,17 @@ fn bad_input_gets_one_line() {
         (&["--draft-max", "16"], 2, "at most 15"),
     ];
     for (args, code, part) in cases {
-        let output = spec_run(&[&["search", "-o", &out], args].concat());
-        let errors = errors(&output);
-        let line = errors.lines().last().unwrap_or_default();
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {errors}");
-        assert!(line.starts_with("spec-run: ") && line.contains(part), "{args:?}: {errors}");
-        assert!(!Path::new(&out).exists() && output.stdout.is_empty(), "{args:?}");
+        run(&[&["search", "-o", &out], args].concat()).failed(code, &[part]);
+        assert!(!Path::new(&out).exists(), "{args:?}");
     }
 }
 
 #[test]
 fn exits_are_swept() {
-    let folder = tempfile::tempdir().unwrap();
-    let (text, csv) = (path(folder.path(), "text"), path(folder.path(), "table.csv"));
-    fs::write(&text, STORY.repeat(2)).unwrap();
+    let folder = Folder::new();
+    let (text, csv) = (folder.file("text", STORY.repeat(2)), folder.path("table.csv"));
     let base = ["perplexity", "-f", &text, "-c", "64", "--json"];
-    let swept = json(&spec_run(&[&base[..], &["--exit", "each", "--csv", &csv]].concat()));
+    let swept = json(&[&base[..], &["--exit", "each", "--csv", &csv]].concat());
     let rows = swept["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 15);
     let number = |row: &Value, key: &str| row[key].as_f64().unwrap_or_else(|| panic!("{key} of {row}"));
@@ -243,7 +216,7 @@ fn exits_are_swept() {
     assert_eq!(lines[0], columns);
 
     // Line for line what a run with that mask alone says, but for the bucket of rare tokens.
-    let single = json(&spec_run(&[&base[..], &["--exit", "6"]].concat()));
+    let single = json(&[&base[..], &["--exit", "6"]].concat());
     for key in ["ppl", "agreement"] {
         assert!((number(&rows[5], key) - number(&single, key)).abs() < 1e-9, "{key}");
     }
@@ -265,7 +238,7 @@ fn speed_over_exits_is_low_then_high_then_low() {
     };
     let text = text.display().to_string();
     let args = ["perplexity", "-f", &text, "-c", "128", "--chunks", "12", "--exit", "each", "--json"];
-    let swept = json(&spec_run(&args));
+    let swept = json(&args);
     let rows: Vec<f64> = (0..9).map(|n| 1.0 + 0.05 * f64::from(n)).collect();
     let speedups: Vec<f64> = (swept["rows"].as_array().unwrap().iter())
         .map(|row| {
@@ -286,24 +259,23 @@ fn speed_over_exits_is_low_then_high_then_low() {
 
 #[test]
 fn layers_are_swept() {
-    let folder = tempfile::tempdir().unwrap();
-    let text = path(folder.path(), "text");
-    fs::write(&text, STORY.repeat(2)).unwrap();
-    let base = ["perplexity", "-f", &text, "-c", "64", "--json"];
-    let run = |more: &[&str]| json(&spec_run(&[&base[..], more].concat()));
-    let mlp = run(&["--skip-mlp", "each"]);
+    let folder = Folder::new();
+    let text = folder.file("text", STORY.repeat(2));
+    let scored = |more: &[&str]| run(&[&["perplexity", "-f", &text, "-c", "64", "--json"], more].concat());
+    let found = |more: &[&str]| scored(more).json();
+    let mlp = found(&["--skip-mlp", "each"]);
     assert_eq!(mlp["rows"].as_array().unwrap().len(), 16);
-    let third = run(&["--skip-mlp", "3"]);
+    let third = found(&["--skip-mlp", "3"]);
     assert_eq!((&mlp["sweep"], &mlp["rows"][3]["mlp"]), (&"mlp".into(), &3.into()));
     assert_eq!(mlp["rows"][3]["ppl"], third["ppl"]);
-    let beside = run(&["--skip-mlp", "each", "--skip-attn", "2"]);
-    let pair = run(&["--skip-mlp", "3", "--skip-attn", "2"]);
+    let beside = found(&["--skip-mlp", "each", "--skip-attn", "2"]);
+    let pair = found(&["--skip-mlp", "3", "--skip-attn", "2"]);
     assert_eq!((&beside["sweep"], &beside["rows"][3]["ppl"]), (&"mlp".into(), &pair["ppl"]));
-    let coarse = run(&["--coarse", "each"]);
-    let fourth = run(&["--coarse", "4"]);
+    let coarse = found(&["--coarse", "each"]);
+    let fourth = found(&["--coarse", "4"]);
     assert_eq!((&coarse["sweep"], &coarse["rows"][4]["ppl"]), (&"coarse".into(), &fourth["ppl"]));
-    let both = run(&["--skip-mlp", "each", "--skip-attn", "each"]);
-    let layer = run(&["--skip-mlp", "3", "--skip-attn", "3"]);
+    let both = found(&["--skip-mlp", "each", "--skip-attn", "each"]);
+    let layer = found(&["--skip-mlp", "3", "--skip-attn", "3"]);
     assert_eq!((&both["sweep"], &both["rows"][3]["ppl"]), (&"layer".into(), &layer["ppl"]));
     for (args, part) in [
         (&["--csv", "x.csv"][..], "--csv"),
@@ -312,42 +284,38 @@ fn layers_are_swept() {
         (&["--exit", "each,3"], "each stands alone"),
         (&["--exit", "3", "--coarse", "4"], "--coarse"),
     ] {
-        let output = spec_run(&[&base[..], args].concat());
-        assert_eq!(output.status.code(), Some(2), "{args:?}");
-        assert!(errors(&output).contains(part), "{args:?}: {}", errors(&output));
+        scored(args).failed(2, &[part]);
     }
 }
 
 #[test]
 fn masks_of_a_file_are_compared_in_one_run() {
-    let folder = tempfile::tempdir().unwrap();
-    let [text, masks, state, csv] =
-        ["text", "skips.json", "state", "table.csv"].map(|n| path(folder.path(), n));
-    fs::write(&text, STORY.repeat(4)).unwrap();
+    let folder = Folder::new();
+    let [state, csv] = ["state", "table.csv"].map(|name| folder.path(name));
+    let text = folder.file("text", STORY.repeat(4));
     let content = r#"{"schema": 1, "masks": [
         {"name": "calm, they say", "skip": {"attention": [9], "mlp": []}},
         {"name": "bold", "skip": {"attention": [6, 7, 8], "mlp": [6, 7, 8]}},
         {"name": "twice", "steps": [0, 1, 1, 2, 3, 4, 5, 15]}]}"#;
-    fs::write(&masks, content).unwrap();
-    let base = ["perplexity", "-f", &text, "-c", "64", "--draft-skip", &masks, "--json"];
-    let run = |more: &[&str]| json(&spec_run(&[&base[..], more].concat()));
-    let rows = run(&["--mask", "each"])["rows"].take();
+    let masks = folder.file("skips.json", content);
+    let base = ["perplexity", "-f", &text, "-c", "64", "--draft-skip", &masks];
+    let found = |more: &[&str]| json(&[&base[..], &["--json"], more].concat());
+    let rows = found(&["--mask", "each"])["rows"].take();
     let names: Vec<&str> = rows.as_array().unwrap().iter().map(|row| row["mask"].as_str().unwrap()).collect();
     assert_eq!(names, ["calm, they say", "bold", "twice"]);
-    let bold = run(&["--mask", "bold"]);
+    let bold = found(&["--mask", "bold"]);
     assert_eq!((&bold["mask"], &bold["provenance"]["mask"]["name"]), (&"bold".into(), &"bold".into()));
     for (row, name) in rows.as_array().unwrap().iter().zip(["calm, they say", "bold", "twice"]) {
-        assert_eq!(row["ppl"], run(&["--mask", name])["ppl"], "{name}");
+        assert_eq!(row["ppl"], found(&["--mask", name])["ppl"], "{name}");
         assert!(row["delta_stderr"].as_f64().unwrap() > 0.0, "{row}");
     }
     // Without a name it is the first, and says so.
-    let said = spec_run(&base[..base.len() - 1]);
-    let said = String::from_utf8(said.stdout).unwrap();
+    let said = stdout(&base);
     assert!(said.starts_with("mask `calm, they say`: attn skips 9\n"), "{said}");
 
     // Stopped after a chunk and gone on, it is the same; another set of masks is another run.
     let measured = |more: &[&str]| {
-        let mut found = run(&[&["--mask", "each"], more].concat());
+        let mut found = found(&[&["--mask", "each"], more].concat());
         for row in found["rows"].as_array_mut().unwrap() {
             ["step", "speedup", "tok_s"].iter().for_each(|key| row[key] = Value::Null);
         }
@@ -356,20 +324,17 @@ fn masks_of_a_file_are_compared_in_one_run() {
     let whole = measured(&[]);
     assert_ne!(measured(&["--chunks", "1", "--resume", &state]), whole);
     assert_eq!(measured(&["--resume", &state, "--csv", &csv]), whole);
-    let refused = spec_run(&["perplexity", "-f", &text, "-c", "64", "--exit", "3,5", "--resume", &state]);
-    assert!(refused.status.code() == Some(1) && errors(&refused).contains("mask"), "{}", errors(&refused));
+    run(&["perplexity", "-f", &text, "-c", "64", "--exit", "3,5", "--resume", &state]).failed(1, &["mask"]);
     let table = fs::read_to_string(&csv).unwrap();
     assert!(table.contains("\n\"calm, they say\",") && table.contains("# chunks: done "), "{table}");
 }
 
 #[test]
 fn named_exits_are_compared() {
-    let folder = tempfile::tempdir().unwrap();
-    let text = path(folder.path(), "text");
-    fs::write(&text, STORY).unwrap();
-    let output = spec_run(&["perplexity", "-f", &text, "-c", "64", "--chunks", "1", "--exit", "3,8"]);
-    let table = String::from_utf8(output.stdout.clone()).unwrap();
-    assert!(output.status.success() && table.contains("(1 chunk, "), "{table}{}", errors(&output));
+    let folder = Folder::new();
+    let text = folder.file("text", STORY);
+    let table = stdout(&["perplexity", "-f", &text, "-c", "64", "--chunks", "1", "--exit", "3,8"]);
+    assert!(table.contains("(1 chunk, "), "{table}");
     let labels: Vec<&str> =
         table.lines().skip(2).take(2).map(|l| l.split_whitespace().next().unwrap()).collect();
     assert_eq!(labels, ["3", "8"]);
@@ -387,34 +352,22 @@ fn a_recurrent_model_is_swept_and_searched() {
     const TEST: &str = "a_recurrent_model_is_swept_and_searched";
     let Some(model) = common::fixture(TEST, "archs/qwen35.gguf") else { return };
     let model = model.to_str().unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let out = path(folder.path(), "skips.json");
-    let found = json(&spec_run(&[&small(&out)[..], &["-m", model, "--json"]].concat()));
+    let folder = Folder::new();
+    let out = folder.path("skips.json");
+    let found = json(&[&small(&out)[..], &["-m", model, "--json"]].concat());
     assert!(!found["masks"].as_array().unwrap().is_empty(), "{found}");
 
     let text = ["-f", "models/stories-val.txt", "-c", "96", "--chunks", "1", "--json"];
     for masks in [["--exit", "each"], ["--skip-attn", "each"]] {
-        let swept = json(&spec_run(&[&["perplexity", "-m", model], &text[..], &masks].concat()));
+        let swept = json(&[&["perplexity", "-m", model], &text[..], &masks].concat());
         for row in swept["rows"].as_array().unwrap() {
             assert!((0.0..=1.0).contains(&row["acceptance"].as_f64().unwrap()), "{row}");
         }
     }
 
     let texts = |draft: &[&str]| {
-        let ask = [
-            "--no-learn",
-            "-m",
-            model,
-            "-p",
-            "Once upon a time",
-            "-n",
-            "64",
-            "--temp",
-            "0",
-            "--ignore-eos",
-            "--json",
-        ];
-        json(&spec_run(&[&ask[..], draft].concat()))
+        let ask = ["-m", model, "-p", "Once upon a time", "-n", "64", "--temp", "0", "--ignore-eos"];
+        json(&[&ask[..], &["--no-learn", "--json"], draft].concat())
     };
     let plain = texts(&["--draft", "none"]);
     let drafted = texts(&["--draft-skip", &out, "--draft-max", "3"]);
@@ -428,12 +381,9 @@ fn states_that_do_not_fit_are_told_of() {
         return;
     };
     let model = model.to_str().unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let out = path(folder.path(), "skips.json");
-    let output = spec_run(&["search", "-m", model, "-o", &out, "--positions", "200000000"]);
-    let said = errors(&output);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("200000000 positions") && said.contains("--positions below 200000000"), "{said}");
-    assert!(said.contains("GiB") && said.trim_end().lines().count() == 1, "{said}");
-    assert!(fs::read_dir(folder.path()).unwrap().next().is_none(), "and nothing is written");
+    let folder = Folder::new();
+    let out = folder.path("skips.json");
+    let words = ["200000000 positions", "--positions below 200000000", "GiB"];
+    run(&["search", "-m", model, "-o", &out, "--positions", "200000000"]).refused(1, &words);
+    assert!(folder.names().is_empty(), "and nothing is written");
 }

@@ -1,34 +1,23 @@
 //! The server as a program: it answers, says what is wrong with its flags, and ends when it is told to.
 
-use std::{
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::common::{child::Start, server::Server};
+use crate::common::{
+    program::{EMBEDDED, Folder, run, stdout},
+    server::Server,
+};
 
 /// Greedy and seeded texts are the same whoever else is being answered, and with drafts and without.
 #[test]
 fn answers_do_not_depend_on_others() {
     let server = Server::start(&["--parallel", "4", "--kv-unified"]);
     let body = |seed: u32, drafts: bool| json!({ "prompt": "Once upon a time", "n_predict": 24, "seed": seed, "temperature": seed % 2, "drafts": drafts });
-    let alone: Vec<Value> =
-        (0..4).map(|seed| server.json("/completion", &body(seed, false))["content"].clone()).collect();
+    let alone: Vec<Value> = (0..4).map(|seed| server.text(&body(seed, false))).collect();
     assert!(alone.iter().all(|text| text.as_str().is_some_and(|text| text.len() > 20)), "{alone:?}");
-    let together: Vec<Value> = std::thread::scope(|scope| {
-        let asked: Vec<_> = (0..8u32)
-            .map(|n| {
-                scope.spawn({
-                    let server = &server;
-                    move || server.json("/completion", &body(n % 4, n < 4))["content"].clone()
-                })
-            })
-            .collect();
-        asked.into_iter().map(|thread| thread.join().unwrap()).collect()
-    });
-    assert_eq!(together, [alone.clone(), alone].concat());
+    let bodies: Vec<Value> = (0..8).map(|n| body(n % 4, n < 4)).collect();
+    assert_eq!(server.texts(&bodies), [alone.clone(), alone].concat());
 }
 
 /// A text that keeps to a grammar has drafts that the others have not: what its grammar forces.
@@ -40,15 +29,10 @@ fn texts_with_a_grammar_and_without_are_made_together() {
         json!({ "prompt": "Once upon a time", "n_predict": 120, "temperature": 0, "ignore_eos": true }),
         json!({ "prompt": "Hi", "n_predict": 60, "temperature": 0, "json_schema": { "const": forced } }),
     ];
-    let alone = bodies.each_ref().map(|body| server.json("/completion", body)["content"].clone());
+    let alone = bodies.each_ref().map(|body| server.text(body));
     assert_eq!(alone[1], format!("\"{forced}\""));
     for _ in 0..3 {
-        let together = std::thread::scope(|scope| {
-            let server = &server;
-            let asked = bodies.each_ref().map(|body| scope.spawn(move || server.json("/completion", body)));
-            asked.map(|thread| thread.join().unwrap()["content"].clone())
-        });
-        assert_eq!(together, alone);
+        assert_eq!(server.texts(&bodies), alone);
     }
 }
 
@@ -67,7 +51,7 @@ fn a_text_that_cannot_go_on_is_an_error() {
     assert_eq!(why(&serde_json::from_str(last).unwrap()), why(&said), "{events}");
     // Other texts go on.
     let plain = json!({ "prompt": "Hi", "n_predict": 4, "temperature": 0 });
-    assert!(server.json("/completion", &plain)["content"].is_string());
+    assert!(server.text(&plain).is_string());
 }
 
 #[test]
@@ -121,12 +105,9 @@ fn a_template_that_cannot_be_read_is_said() {
     assert!(warned.len() == 1 && warned[0].contains("chat template"), "{:?}", server.said);
     let talk = json!([{ "role": "user", "content": "Hi" }]);
     for path in ["/v1/chat/completions", "/apply-template", "/v1/messages"] {
-        let error = server.json(path, &json!({ "messages": talk }))["error"].clone();
-        assert_eq!(error["code"], 400, "{path}: {error}");
-        let message = error["message"].as_str().unwrap();
-        assert!(message.contains("line 1") && !message.contains('\n'), "{path}: {message}");
+        server.refuses(path, &json!({ "messages": talk }), 400, "line 1");
     }
-    assert!(server.json("/completion", &json!({ "prompt": "Hi", "n_predict": 2 }))["content"].is_string());
+    assert!(server.text(&json!({ "prompt": "Hi", "n_predict": 2 })).is_string());
 }
 
 /// A role that a template refuses is that template's word, in one line, and the next request is answered.
@@ -136,12 +117,7 @@ fn what_a_template_refuses_is_refused() {
     let server = Server::start(&["--chat-template", template]);
     let ask = |role: &str| json!({ "messages": [{ "role": role, "content": "Hi" }], "max_tokens": 2 });
     for path in ["/v1/chat/completions", "/apply-template"] {
-        let error = server.json(path, &ask("robot"))["error"].clone();
-        let message = error["message"].as_str().unwrap();
-        assert!(
-            error["code"] == 400 && message.contains("no robots here") && !message.contains('\n'),
-            "{error}"
-        );
+        server.refuses(path, &ask("robot"), 400, "no robots here");
     }
     assert!(server.json("/v1/chat/completions", &ask("user"))["choices"].is_array());
 }
@@ -201,8 +177,7 @@ fn a_model_is_called_as_its_file_is() {
     let body = json!({ "prompt": "Hi", "n_predict": 1 });
     assert_eq!(server.json("/completion", &body)["model"], "stories13m-q8_0.gguf");
     drop(server);
-    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories13m-q8_0.gguf");
-    let server = Server::start(&["-m", model, "-a", "mine", "--speculation-stats"]);
+    let server = Server::start(&["-m", EMBEDDED, "-a", "mine", "--speculation-stats"]);
     assert_eq!(server.get("/v1/models")["data"][0]["id"], "mine");
     let said = server.json("/v1/messages", &json!({ "messages": [], "max_tokens": 1 }));
     assert_eq!(said["model"], "mine", "{said}");
@@ -227,8 +202,8 @@ fn prompts_are_scored() {
 /// What was saved of one server another one goes on from, with the text that it would have made itself.
 #[test]
 fn slots_outlive_the_server() {
-    let folder = tempfile::tempdir().unwrap();
-    let args = ["--parallel", "2", "--slot-save-path", folder.path().to_str().unwrap()];
+    let folder = Folder::new();
+    let args = ["--parallel", "2", "--slot-save-path", folder.to_str().unwrap()];
     let body = |prompt: &str, slot: usize| json!({ "prompt": prompt, "n_predict": 16, "temperature": 0, "id_slot": slot, "ignore_eos": true });
     let first = Server::start(&args);
     let text = first.json("/completion", &body("Once upon a time", 1));
@@ -243,9 +218,9 @@ fn slots_outlive_the_server() {
     let found = second.json("/completion", &body(&longer, 0));
     assert_eq!(found["content"], expected["content"]);
     assert!(found["timings"]["cache_n"].as_u64() > Some(10), "{found}");
-    let mut bytes = std::fs::read(folder.path().join("a.bin")).unwrap();
+    let mut bytes = std::fs::read(folder.path("a.bin")).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
-    std::fs::write(folder.path().join("a.bin"), bytes).unwrap();
+    folder.file("a.bin", bytes);
     assert!(second.post("/slots/0?action=restore", &file).contains("damaged"));
 }
 
@@ -254,7 +229,7 @@ fn slots_outlive_the_server() {
 fn a_model_sleeps_until_somebody_asks() {
     let server = Server::start(&["--sleep-idle-seconds", "1", "--metrics"]);
     let body = json!({ "prompt": "Once upon a time", "n_predict": 16, "seed": 7 });
-    let before = server.json("/completion", &body)["content"].clone();
+    let before = server.text(&body);
     for _ in 0..2 {
         let began = Instant::now();
         while server.get("/props")["is_sleeping"] != true {
@@ -268,7 +243,7 @@ fn a_model_sleeps_until_somebody_asks() {
             "{metrics}"
         );
         assert_eq!(server.get("/props")["is_sleeping"], true, "to look does not wake it");
-        assert_eq!(server.json("/completion", &body)["content"], before);
+        assert_eq!(server.text(&body), before);
         assert_eq!(server.get("/props")["is_sleeping"], false);
     }
 }
@@ -324,11 +299,8 @@ fn the_environment_has_flags_of_the_server_too() {
 #[test]
 fn a_dry_run_prints_the_plan_and_ends() {
     for command in ["serve", "chat"] {
-        let mut program = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-        let ran =
-            program.args([command, "--dry-run", "--chat-template", "chatml", "--device", "cpu"]).ended();
-        let (told, said) = (String::from_utf8(ran.stdout).unwrap(), String::from_utf8(ran.stderr).unwrap());
-        assert!(ran.status.success() && told.contains("layers 0-15"), "{command}: {told}{said}");
+        let told = stdout(&[command, "--dry-run", "--chat-template", "chatml", "--device", "cpu"]);
+        assert!(told.contains("layers 0-15"), "{command}: {told}");
     }
 }
 
@@ -350,9 +322,6 @@ fn flags_that_cannot_be_are_one_line() {
         (["--tools", "all"], "--tools: the server runs no tools"),
         (["--ssl-key-file", "key.pem"], "--ssl-key-file: the server speaks HTTP only"),
     ] {
-        let ran = Command::new(env!("CARGO_BIN_EXE_spec-run")).arg("serve").args(args).ended();
-        let said = String::from_utf8(ran.stderr).unwrap();
-        assert!(!ran.status.success() && said.contains(what), "{args:?}: {said}");
-        assert!(!said.contains("panicked"), "{said}");
+        run(&[&["serve"], &args[..]].concat()).failed(2, &[what]);
     }
 }

@@ -129,8 +129,7 @@ fn answers_are_ranked_by_how_well_they_fit() {
     assert_eq!(tei[0]["score"], results[0]["relevance_score"]);
     assert_eq!(tei[0]["text"], documents[results[0]["index"].as_u64().unwrap() as usize]);
     for wrong in [json!([]), json!(null), json!(123), json!([1, 2, 3])] {
-        let error = server.json("/rerank", &json!({ "query": "a", "documents": wrong }));
-        assert_eq!(error["error"]["code"], 400, "{wrong}");
+        server.refuses("/rerank", &json!({ "query": "a", "documents": wrong }), 400, "");
     }
 }
 
@@ -147,29 +146,23 @@ fn a_decoder_ranks_by_its_last_row() {
 
 #[test]
 fn what_cannot_be_is_said_in_one_line() {
-    let error = |server: &Server, path: &str, body: Value| {
-        let error = server.json(path, &body)["error"].clone();
-        let said = error["message"].as_str().unwrap_or_else(|| panic!("{path}: {error}")).to_owned();
-        assert!(!said.contains('\n'), "{said}");
-        (error["code"].as_u64().unwrap(), said)
-    };
     let server = start("bert", &["-b", "32"]);
-    let (code, said) = error(&server, "/v1/embeddings", json!({ "input": vec![5; 33] }));
-    assert!(code == 400 && said.contains("too large") && said.contains("33 tokens"), "{said}");
-    for path in ["/v1/chat/completions", "/completion"] {
-        let body = json!({ "messages": [{ "role": "user", "content": "a" }], "prompt": "a" });
-        let (code, said) = error(&server, path, body);
-        assert!(code == 501 && said.contains("makes embeddings, not text"), "{path}: {said}");
+    let text = json!({ "messages": [{ "role": "user", "content": "a" }], "prompt": "a" });
+    for (path, body, code, words) in [
+        ("/v1/embeddings", json!({ "input": vec![5; 33] }), 400, "(33 tokens) is too large"),
+        ("/v1/chat/completions", text.clone(), 501, "makes embeddings, not text"),
+        ("/completion", text, 501, "makes embeddings, not text"),
+        ("/v1/rerank", json!({ "query": "a", "documents": ["b"] }), 501, ""),
+        ("/v1/embeddings", json!({}), 400, ""),
+        ("/v1/embeddings", json!({ "input": "a", "dimensions": 33 }), 400, "32 numbers"),
+        ("/v1/embeddings", json!({ "input": [99999] }), 400, ""),
+    ] {
+        server.refuses(path, &body, code, words);
     }
-    assert_eq!(error(&server, "/v1/rerank", json!({ "query": "a", "documents": ["b"] })).0, 501);
-    assert_eq!(error(&server, "/v1/embeddings", json!({})).0, 400);
-    let (_, said) = error(&server, "/v1/embeddings", json!({ "input": "a", "dimensions": 33 }));
-    assert!(said.contains("32 numbers"), "{said}");
-    assert_eq!(error(&server, "/v1/embeddings", json!({ "input": [99999] })).0, 400);
     // An empty text has the tokens around it.
     assert_eq!(server.json("/v1/embeddings", &json!({ "input": "" }))["usage"]["prompt_tokens"], 2);
     let rows = start("bert", &["--pooling", "none"]);
-    assert_eq!(error(&rows, "/v1/embeddings", json!({ "input": "a b c" })).0, 400);
+    rows.refuses("/v1/embeddings", &json!({ "input": "a b c" }), 400, "");
     let rows = rows.json("/embeddings", &json!({ "input": "a b c" }));
     let rows = rows[0]["embedding"].as_array().unwrap();
     assert!(rows.len() == 5 && rows.iter().all(|row| (length(&numbers(row)) - 1.0).abs() > 1e-3));
@@ -179,9 +172,7 @@ fn what_cannot_be_is_said_in_one_line() {
 #[test]
 fn a_model_that_writes_text_makes_embeddings_if_asked_to() {
     let text = Server::start(&[]);
-    let refused = text.json("/v1/embeddings", &json!({ "input": "a" }));
-    assert_eq!(refused["error"]["code"], 501, "{refused}");
-    assert!(refused["error"]["message"].as_str().unwrap().contains("`embeddings`"), "{refused}");
+    text.refuses("/v1/embeddings", &json!({ "input": "a" }), 501, "`embeddings`");
     let server = Server::start(&["--embeddings"]);
     let answer = server.json("/v1/embeddings", &json!({ "input": ["Once upon a time", "The end."] }));
     for of_text in answer["data"].as_array().unwrap() {

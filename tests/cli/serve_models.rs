@@ -6,22 +6,22 @@ use std::{
     net::TcpStream,
     os::unix::fs::symlink,
     path::Path,
-    process::Command,
     thread,
     time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 
-use crate::common::{child::Start, server::Server};
-
-const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories13m-q8_0.gguf");
+use crate::common::{
+    program::{EMBEDDED, Folder, run},
+    server::Server,
+};
 
 /// A folder with the embedded model under these names.
-fn folder(names: &[&str]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
+fn folder(names: &[&str]) -> Folder {
+    let folder = Folder::new();
     for name in names {
-        symlink(MODEL, folder.path().join(format!("{name}.gguf"))).unwrap();
+        symlink(EMBEDDED, folder.join(format!("{name}.gguf"))).unwrap();
     }
     folder
 }
@@ -69,19 +69,19 @@ fn message(said: &Value) -> &str {
 #[test]
 fn a_request_names_the_model_that_answers() {
     let folder = folder(&["a", "b", "c"]);
-    let server = started(folder.path(), &["--models-max", "2"]);
+    let server = started(&folder, &["--models-max", "2"]);
     assert_eq!(["a", "b", "c"].map(|name| status(&server, name)), ["unloaded"; 3]);
     let props = server.get("/props");
     assert_eq!((&props["role"], &props["max_instances"]), (&json!("router"), &json!(2)));
     // The text is that of a server with the one model.
-    let alone = Server::start(&["-m", MODEL]).json("/completion", &ask(""))["content"].clone();
+    let alone = Server::start(&["-m", EMBEDDED]).text(&ask(""));
     for name in ["a", "b"] {
         let said = server.json("/completion", &ask(name));
         assert_eq!((&said["content"], &said["model"]), (&alone, &json!(name)), "{said}");
     }
     assert_eq!(["a", "b", "c"].map(|name| status(&server, name)), ["loaded", "loaded", "unloaded"]);
     // The longest unused makes room.
-    assert_eq!(server.json("/completion", &ask("c"))["content"], alone);
+    assert_eq!(server.text(&ask("c")), alone);
     assert_eq!(["a", "b", "c"].map(|name| status(&server, name)), ["unloaded", "loaded", "loaded"]);
     unload(&server, "c");
     for (body, what) in [
@@ -89,8 +89,7 @@ fn a_request_names_the_model_that_answers() {
         (ask("d"), "model `d` not found"),
         (ask("a\n"), "model `a\\n` not found"),
     ] {
-        let said = server.json("/completion", &body);
-        assert!(said["error"]["code"] == 400 && message(&said).contains(what), "{said}");
+        server.refuses("/completion", &body, 400, what);
     }
     assert!(message(&server.json("/models/unload", &json!({ "model": "a" }))).contains("is not running"));
     assert!(message(&server.json("/models/load", &json!({ "model": "b" }))).contains("is already running"));
@@ -106,12 +105,12 @@ fn a_request_names_the_model_that_answers() {
 #[test]
 fn a_text_in_the_making_is_not_cut() {
     let folder = folder(&["a", "b"]);
-    let server = started(folder.path(), &["--models-max", "1"]);
+    let server = started(&folder, &["--models-max", "1"]);
     let long =
         json!({ "model": "a", "prompt": "Once", "n_predict": 400, "ignore_eos": true, "temperature": 0 });
-    let alone = server.json("/completion", &long)["content"].clone();
+    let alone = server.text(&long);
     thread::scope(|scope| {
-        let first = scope.spawn(|| server.json("/completion", &long));
+        let first = scope.spawn(|| server.text(&long));
         while server.get("/slots?model=a&autoload=0")[0]["is_processing"] != true && !first.is_finished() {
             thread::sleep(Duration::from_millis(5));
         }
@@ -119,7 +118,7 @@ fn a_text_in_the_making_is_not_cut() {
         second["stream"] = json!(true);
         let events = server.post("/completion", &second);
         assert!(events.contains("\"stop\":true"), "{events}");
-        assert_eq!(first.join().unwrap()["content"], alone);
+        assert_eq!(first.join().unwrap(), alone);
     });
     assert_eq!([status(&server, "a"), status(&server, "b")], ["unloaded", "loaded"]);
 }
@@ -137,18 +136,18 @@ fn asked(server: &Server, head: &str, body: &str) -> TcpStream {
 #[test]
 fn a_client_that_leaves_while_it_waits_loads_nothing() {
     let folder = folder(&["a", "b"]);
-    let server = started(folder.path(), &["--models-max", "1"]);
+    let server = started(&folder, &["--models-max", "1"]);
     load(&server, "a");
     let long = json!({ "model": "a", "prompt": "Once", "n_predict": 400, "ignore_eos": true });
     thread::scope(|scope| {
-        let busy = scope.spawn(|| server.json("/completion", &long));
+        let busy = scope.spawn(|| server.text(&long));
         while server.get("/slots?model=a")[0]["is_processing"] != true && !busy.is_finished() {
             thread::sleep(Duration::from_millis(5));
         }
         let waits = asked(&server, "POST /completion", &ask("b").to_string());
         thread::sleep(Duration::from_millis(200));
         drop(waits);
-        assert!(busy.join().unwrap()["content"].is_string());
+        assert!(busy.join().unwrap().is_string());
     });
     thread::sleep(Duration::from_secs(1));
     assert_eq!([status(&server, "a"), status(&server, "b")], ["loaded", "unloaded"]);
@@ -157,7 +156,7 @@ fn a_client_that_leaves_while_it_waits_loads_nothing() {
 #[test]
 fn what_happens_to_models_is_told_as_it_happens() {
     let folder = folder(&["a"]);
-    let server = started(folder.path(), &[]);
+    let server = started(&folder, &[]);
     let mut events = BufReader::new(asked(&server, "GET /models/sse", "")).lines();
     // The head is there: whoever listens is known.
     assert!(events.next().unwrap().unwrap().contains("200"));
@@ -177,20 +176,18 @@ fn what_happens_to_models_is_told_as_it_happens() {
 fn a_server_with_one_model_loads_and_lets_go_of_none() {
     let server = Server::start(&[]);
     for path in ["/models/load", "/models/unload"] {
-        let said = server.json(path, &json!({ "model": "x" }));
-        assert!(said["error"]["code"] == 501 && message(&said).contains("one model"), "{said}");
+        server.refuses(path, &json!({ "model": "x" }), 501, "one model");
     }
-    assert!(server.json("/completion", &ask("any name"))["content"].is_string());
+    assert!(server.text(&ask("any name")).is_string());
 }
 
 #[test]
 fn models_are_loaded_by_hand_where_requests_may_not() {
     let folder = folder(&["a"]);
-    let server = started(folder.path(), &["--no-models-autoload"]);
-    let said = server.json("/completion", &ask("a"));
-    assert!(said["error"]["code"] == 400 && message(&said).contains("model is not loaded"), "{said}");
+    let server = started(&folder, &["--no-models-autoload"]);
+    server.refuses("/completion", &ask("a"), 400, "model is not loaded");
     load(&server, "a");
-    assert!(server.json("/completion", &ask("a"))["content"].is_string());
+    assert!(server.text(&ask("a")).is_string());
     unload(&server, "a");
     assert!(server.json("/completion?autoload=1", &ask("a"))["content"].is_string());
 }
@@ -199,44 +196,38 @@ fn models_are_loaded_by_hand_where_requests_may_not() {
 #[test]
 fn memory_is_counted_before_a_model_is_loaded() {
     let folder = folder(&["a", "b"]);
-    let preset = folder.path().join("presets.ini");
-    fs::write(&preset, "[large]\nmodel = MODEL\nc = 4096\n".replace("MODEL", MODEL)).unwrap();
-    let room = ["--models-memory", "30MiB", "--models-preset", preset.to_str().unwrap()];
+    let preset = "[large]\nmodel = MODEL\nc = 4096\n".replace("MODEL", EMBEDDED);
+    let preset = folder.file("presets.ini", preset);
+    let room = ["--models-memory", "30MiB", "--models-preset", &preset];
     let mut all = room.to_vec();
     // Of all models; a preset's own is the command line's here, so each has 512.
     all.extend(["--models-max", "0"]);
-    let server = started(folder.path(), &all);
-    assert!(server.json("/completion", &ask("a"))["content"].is_string());
-    assert!(server.json("/completion", &ask("b"))["content"].is_string());
+    let server = started(&folder, &all);
+    assert!(server.text(&ask("a")).is_string());
+    assert!(server.text(&ask("b")).is_string());
     assert_eq!([status(&server, "a"), status(&server, "b")], ["unloaded", "loaded"]);
-    let small = started(folder.path(), &["--models-memory", "10MiB"]);
-    let said = small.json("/completion", &ask("a"));
-    assert!(
-        said["error"]["code"] == 500 && message(&said).contains("of memory and 10 MiB models may have"),
-        "{said}"
-    );
+    let small = started(&folder, &["--models-memory", "10MiB"]);
+    small.refuses("/completion", &ask("a"), 500, "of memory and 10 MiB models may have");
     assert_eq!(status(&small, "a"), "unloaded");
 }
 
 #[test]
 fn a_file_that_vanishes_is_said_and_others_go_on() {
     let folder = folder(&["a", "b"]);
-    fs::write(folder.path().join("broken.gguf"), "GGUF and then something else").unwrap();
-    let server = started(folder.path(), &["--models-max", "1"]);
-    fs::remove_file(folder.path().join("a.gguf")).unwrap();
-    for (name, what) in [("a", "a.gguf"), ("broken", "broken.gguf")] {
-        let said = server.json("/completion", &ask(name));
-        let why = message(&said);
-        assert!(said["error"]["code"] == 500 && why.contains(what) && !why.contains('\n'), "{said}");
+    folder.file("broken.gguf", "GGUF and then something else");
+    let server = started(&folder, &["--models-max", "1"]);
+    fs::remove_file(folder.join("a.gguf")).unwrap();
+    for name in ["a", "broken"] {
+        server.refuses("/completion", &ask(name), 500, &format!("{name}.gguf"));
         assert_eq!(status(&server, name), "unloaded");
     }
     let failed = server.get("/models")["data"][0]["status"].clone();
     assert_eq!((&failed["failed"], &failed["exit_code"]), (&json!(true), &json!(1)), "{failed}");
-    assert!(server.json("/completion", &ask("b"))["content"].is_string());
-    symlink(MODEL, folder.path().join("a.gguf")).unwrap();
-    assert!(server.json("/completion", &ask("a"))["content"].is_string());
+    assert!(server.text(&ask("b")).is_string());
+    symlink(EMBEDDED, folder.join("a.gguf")).unwrap();
+    assert!(server.text(&ask("a")).is_string());
     // A stream has no status left for it.
-    fs::remove_file(folder.path().join("b.gguf")).unwrap();
+    fs::remove_file(folder.join("b.gguf")).unwrap();
     let mut streamed = ask("b");
     streamed["stream"] = json!(true);
     assert!(server.post("/completion", &streamed).contains("b.gguf"));
@@ -245,12 +236,11 @@ fn a_file_that_vanishes_is_said_and_others_go_on() {
 #[test]
 fn presets_give_models_their_flags_and_are_read_again() {
     let folder = folder(&["a"]);
-    let preset = folder.path().join("presets.ini");
-    let write = |text: &str| fs::write(&preset, text.replace("MODEL", MODEL)).unwrap();
-    write(
+    let write = |text: &str| folder.file("presets.ini", text.replace("MODEL", EMBEDDED));
+    let preset = write(
         "[*]\nparallel = 2\n[a]\nalias = first, one\ntemp = 0.25\n[mine]\nmodel = MODEL\nload-on-startup = 1\nnp = 1\ntemp = 0.5\n",
     );
-    let server = started(folder.path(), &["--models-preset", preset.to_str().unwrap()]);
+    let server = started(&folder, &["--models-preset", &preset]);
     wait_for(&server, "mine", "loaded");
     let settings = |name: &str| {
         let props = server.get(&format!("/props?model={name}"));
@@ -273,41 +263,20 @@ fn presets_give_models_their_flags_and_are_read_again() {
 #[test]
 fn wrong_lists_are_refused_at_the_start() {
     let folder = folder(&["a"]);
-    let at = |text: &str| {
-        let path = folder.path().join("wrong.ini");
-        fs::write(&path, text).unwrap();
-        path.display().to_string()
-    };
-    let none = folder.path().join("none").display().to_string();
-    let dir = folder.path().display().to_string();
+    let of_none = folder.file("of-none.ini", "[x]\nc = 5\n");
+    let twice = folder.file("twice.ini", "[x]\nmodel = MODEL\nalias = a\n");
+    let (none, dir) = (folder.path("none"), folder.to_str().unwrap());
     for (args, what, code) in [
-        (vec!["--models-dir".to_owned(), none.clone()], "none", 1),
-        (vec!["--models-preset".into(), none], "none", 1),
-        (vec!["--models-preset".into(), at("[x]\nc = 5\n")], "the preset [x] is of no model", 1),
-        (
-            vec!["--models-dir".into(), dir.clone(), "-m".into(), MODEL.into()],
-            "-m, -hf or -mu beside --models-dir",
-            2,
-        ),
-        (
-            vec!["--models-dir".into(), dir.clone(), "--models-memory".into(), "5".into()],
-            "--models-memory 5",
-            2,
-        ),
-        (vec!["--models-dir".into(), dir.clone(), "--dry-run".into()], "--dry-run: it is for one model", 2),
+        (&["--models-dir", &none][..], "none", 1),
+        (&["--models-preset", &none], "none", 1),
+        (&["--models-preset", &of_none], "the preset [x] is of no model", 1),
+        (&["--models-dir", dir, "-m", EMBEDDED], "-m, -hf or -mu beside --models-dir", 2),
+        (&["--models-dir", dir, "--models-memory", "5"], "--models-memory 5", 2),
+        (&["--models-dir", dir, "--dry-run"], "--dry-run: it is for one model", 2),
+        (&["--models-dir", dir, "--models-preset", &twice], "\"a\" is a name of the models", 1),
     ] {
-        let ran = Command::new(env!("CARGO_BIN_EXE_spec-run")).arg("serve").args(&args).ended();
-        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-        assert!(
-            ran.status.code() == Some(code) && said.contains(what) && said.lines().count() == 1,
-            "{args:?}: {said}"
-        );
+        run(&[&["serve"], args].concat()).refused(code, &[what]);
     }
-    let twice = at("[x]\nmodel = MODEL\nalias = a\n");
-    let ran = Command::new(env!("CARGO_BIN_EXE_spec-run"))
-        .args(["serve", "--models-dir", &dir, "--models-preset", &twice])
-        .ended();
-    assert!(String::from_utf8_lossy(&ran.stderr).contains("\"a\" is a name of the models"), "{ran:?}");
 }
 
 /// What the process holds: threads, handles, KiB of memory.
@@ -324,10 +293,10 @@ fn held(server: &Server) -> [usize; 3] {
 #[test]
 fn two_hundred_loads_leave_nothing_behind() {
     let folder = folder(&["a", "b"]);
-    let server = started(folder.path(), &["--models-max", "1", "-t", "2"]);
+    let server = started(&folder, &["--models-max", "1", "-t", "2"]);
     let once = |name: &str| {
-        let said = server.json("/completion", &json!({ "model": name, "prompt": "Hi", "n_predict": 2 }));
-        assert!(said["content"].is_string(), "{said}");
+        let said = server.text(&json!({ "model": name, "prompt": "Hi", "n_predict": 2 }));
+        assert!(said.is_string(), "{said}");
     };
     for _ in 0..10 {
         once("a");

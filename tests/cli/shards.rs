@@ -1,14 +1,18 @@
 //! Scores in shards: put together they are what one run prints, to the bit.
 
+use std::fs;
 #[cfg(unix)]
-use std::process::{Command, Stdio};
-use std::{fs, io::Write, path::Path};
+use std::{path::Path, process::Stdio};
 
 use serde_json::Value;
 
+use crate::common::{
+    child::Ended,
+    five_layers,
+    program::{Folder, run, stdout},
+};
 #[cfg(unix)]
-use crate::common::child::Start;
-use crate::common::{five_layers, run, stdout};
+use crate::common::{child::Start, program::program};
 
 const STORIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories-val.txt");
 /// Seven chunks.
@@ -21,18 +25,11 @@ fn args<'a>(more: &[&'a str]) -> Vec<&'a str> {
 }
 
 fn shard(part: &str, out: &str, masks: &[&str]) {
-    let output = run(&args(&[&["--shard", part, "--out", out], masks].concat()));
-    assert!(
-        output.status.success() && output.stdout.is_empty(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert_eq!(stdout(&args(&[&["--shard", part, "--out", out], masks].concat())), "");
 }
 
-fn merged(files: &[&str], more: &[&str]) -> (Option<i32>, String, String) {
-    let output = run(&[&["merge"], files, more].concat());
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+fn merged(files: &[&str], more: &[&str]) -> Ended {
+    run(&[&["merge"], files, more].concat())
 }
 
 /// Without what the clock says and what is of the command itself.
@@ -56,8 +53,8 @@ fn table(text: &str) -> Vec<String> {
 }
 
 /// Three shards: out of order, one of them twice, each in a file of its own.
-fn three(folder: &Path, masks: &[&str]) -> [String; 3] {
-    let files = [1, 2, 3].map(|k| folder.join(format!("{k}.jsonl")).display().to_string());
+fn three(folder: &Folder, masks: &[&str]) -> [String; 3] {
+    let files = [1, 2, 3].map(|k| folder.path(&format!("{k}.jsonl")));
     for k in [2, 1, 3, 1] {
         shard(&format!("{k}/3"), &files[k - 1], masks);
     }
@@ -66,39 +63,36 @@ fn three(folder: &Path, masks: &[&str]) -> [String; 3] {
 
 #[test]
 fn shards_together_are_the_whole_run_to_the_bit() {
-    let masks = tempfile::NamedTempFile::new().unwrap();
+    let folder = Folder::new();
     let file = r#"{"schema": 1, "masks": [{"name": "a", "skip": {"attention": [2], "mlp": []}}, {"name": "b", "skip": {"attention": [], "mlp": [3, 4]}}]}"#;
-    fs::write(masks.path(), file).unwrap();
-    let masks = masks.path().to_str().unwrap();
+    let masks = folder.file("masks.json", file);
     for more in [
         &[][..],
         &["--skip-mlp", "3,4"],
         &["--exit", "2,4"],
         &["--skip-attn", "each"],
-        &["--draft-skip", masks, "--mask", "each"],
+        &["--draft-skip", &masks, "--mask", "each"],
     ] {
-        let folder = tempfile::tempdir().unwrap();
-        let [a, b, c] = three(folder.path(), more);
+        let folder = Folder::new();
+        let [a, b, c] = three(&folder, more);
         // The first has run twice, and did nothing the second time.
         let lines = fs::read_to_string(&a).unwrap().lines().count();
-        let (code, json, said) = merged(&[&c, &a, &b, &a], &["--json"]);
-        assert_eq!(code, Some(0), "{more:?}: {said}");
+        let json = merged(&[&c, &a, &b, &a], &["--json"]).done();
         let whole = stdout(&args(&[more, &["--json"]].concat()));
         assert_eq!(comparable(&json), comparable(&whole), "{more:?}");
         assert_eq!(lines, 3, "{more:?}: chunks 1, 4 and 7");
-        let (_, text, _) = merged(&[&a, &b, &c], &[]);
+        let text = merged(&[&a, &b, &c], &[]).done();
         assert_eq!(table(&text), table(&stdout(&args(more))), "{more:?}");
     }
 }
 
 #[test]
 fn a_merged_csv_is_that_of_the_whole_run() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let (ours, whole) = (path("ours.csv"), path("whole.csv"));
-    let files = three(folder.path(), &["--exit", "2,4"]);
+    let folder = Folder::new();
+    let (ours, whole) = (folder.path("ours.csv"), folder.path("whole.csv"));
+    let files = three(&folder, &["--exit", "2,4"]);
     let files = files.each_ref().map(String::as_str);
-    assert_eq!(merged(&files, &["--csv", &ours]).0, Some(0));
+    merged(&files, &["--csv", &ours]).done();
     stdout(&args(&["--exit", "2,4", "--csv", &whole]));
     let rows = |path: &str| -> Vec<Vec<String>> {
         let text = fs::read_to_string(path).unwrap();
@@ -112,25 +106,22 @@ fn a_merged_csv_is_that_of_the_whole_run() {
     };
     let found = rows(&ours);
     assert!(found.len() > 12 && found == rows(&whole), "{found:?}");
-    assert_eq!(merged(&files, &["--csv", &ours]).0, Some(2), "it is there already");
-    assert_eq!(merged(&files, &["--csv", &ours, "--force"]).0, Some(0));
-    let plain = three(folder.path(), &[]);
-    assert_eq!(merged(&[&plain[0], files[0]], &["--csv", &ours, "--force"]).0, Some(1), "not all is there");
+    // It is there already.
+    merged(&files, &["--csv", &ours]).failed(2, &["--force"]);
+    merged(&files, &["--csv", &ours, "--force"]).done();
+    let plain = three(&folder, &[]);
+    merged(&[&plain[0], files[0]], &["--csv", &ours, "--force"]).failed(1, &["missing"]);
 }
 
 /// A shard is killed while it writes: a line that is cut off is done again, and what was whole is not.
 #[cfg(unix)]
 #[test]
 fn a_shard_that_was_killed_goes_on() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("out.jsonl").display().to_string();
+    let folder = Folder::new();
+    let out = folder.path("out.jsonl");
     let long = ["perplexity", "-f", STORIES, "-c", "64", "--chunks", "150", "--exit", "4"];
     let whole = [&long[..], &["--shard", "1/1", "--out", &out]].concat();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_spec-run"))
-        .args(&whole)
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .start();
+    let mut child = program().args(&whole).stdin(Stdio::null()).stderr(Stdio::null()).start();
     let lines = || fs::read_to_string(&out).unwrap_or_default().lines().count();
     while lines() < 3 {
         std::thread::sleep(std::time::Duration::from_millis(2));
@@ -140,35 +131,31 @@ fn a_shard_that_was_killed_goes_on() {
     let there = fs::read(&out).unwrap();
     let before = lines();
     assert!((3..150).contains(&before), "{before} lines");
-    let missing = merged(&[&out], &[]);
-    assert!(missing.0 == Some(1) && missing.2.contains(" missing: "), "{missing:?}");
+    merged(&[&out], &[]).failed(1, &[" missing: "]);
     // In the middle of the last line.
     fs::write(&out, &there[..there.len() - 100]).unwrap();
     stdout(&whole);
     assert_eq!(lines(), 151, "the cut line and 150 whole ones");
-    let (code, json, said) = merged(&[&out], &["--json"]);
-    assert!(
-        code == Some(0) && said.contains(&format!("out.jsonl:{before}: a line that was cut off")),
-        "{said}"
-    );
-    assert_eq!(comparable(&json), comparable(&stdout(&[&long[..], &["--json"]].concat())));
+    let merged = merged(&[&out], &["--json"]);
+    let said = merged.said();
+    assert!(said.contains(&format!("out.jsonl:{before}: a line that was cut off")), "{said}");
+    assert_eq!(comparable(&merged.done()), comparable(&stdout(&[&long[..], &["--json"]].concat())));
 }
 
 #[cfg(unix)]
 #[test]
 fn a_shard_that_is_interrupted_keeps_its_chunks() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("out.jsonl").display().to_string();
+    let folder = Folder::new();
+    let out = folder.path("out.jsonl");
     let args =
         ["perplexity", "-f", STORIES, "-c", "64", "--skip-mlp", "each", "--shard", "1/2", "--out", &out];
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-    let child = command.args(args).stdin(Stdio::null()).stderr(Stdio::piped()).start();
+    let child = program().args(args).stdin(Stdio::null()).stderr(Stdio::piped()).start();
     while !Path::new(&out).exists() || fs::read(&out).unwrap().is_empty() {
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     child.signal("-INT");
     let output = child.output();
-    let said = String::from_utf8(output.stderr).unwrap();
+    let said = output.said();
     assert_eq!(output.status.code(), Some(130), "{said}");
     assert!(said.contains("interrupted after ") && said.contains("the same command goes on"), "{said}");
     assert!(fs::read_to_string(&out).unwrap().ends_with("}\n"));
@@ -176,26 +163,19 @@ fn a_shard_that_is_interrupted_keeps_its_chunks() {
 
 #[test]
 fn what_does_not_fit_together_is_one_line() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let [a, b, c] = three(folder.path(), &["--exit", "2,4"]);
-    let one_line = |files: &[&str], parts: &[&str]| {
-        let (code, out, said) = merged(files, &["-q"]);
-        assert!(code == Some(1) && out.is_empty() && said.lines().count() == 1, "{said}");
-        parts.iter().for_each(|part| assert!(said.contains(part), "`{part}` is not in: {said}"));
-    };
+    let folder = Folder::new();
+    let [a, b, c] = three(&folder, &["--exit", "2,4"]);
+    let one_line = |files: &[&str], parts: &[&str]| merged(files, &["-q"]).refused(1, parts);
     one_line(&[&a, &c], &["2 of 7 chunks missing: 2, 5; run the shards"]);
     let text = fs::read_to_string(&b).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    let part = path("part");
-    fs::write(&part, lines[0]).unwrap();
+    let part = folder.file("part", lines[0]);
     one_line(&[&a, &part, &c], &["1 of 7 chunks missing: 5;"]);
     // Another number, with the checksum that belongs to it and without.
-    let edited = path("edited");
     let accepted = lines[1].find("\"accepted\":").unwrap() + 11;
     let digit = if lines[1].as_bytes()[accepted] == b'1' { "2" } else { "1" };
     let line = format!("{}{digit}{}", &lines[1][..accepted], &lines[1][accepted + 1..]);
-    fs::write(&edited, &line).unwrap();
+    let edited = folder.file("edited", &line);
     one_line(&[&a, &edited], &["edited:1: its checksum is another"]);
     fs::write(&edited, format!("{}\n", with_checksum(&line))).unwrap();
     one_line(&[&a, &b, &c, &edited], &["2.jsonl:2 and ", "edited:1: other numbers for chunk 5"]);
@@ -204,18 +184,15 @@ fn what_does_not_fit_together_is_one_line() {
         &[&a, STORIES],
         &["stories-val.txt:1: no line of `spec-run perplexity --shard` of this version"],
     );
-    let empty = path("empty");
-    fs::write(&empty, "").unwrap();
-    one_line(&[&empty], &["no lines of `spec-run perplexity --shard`"]);
-    one_line(&[&path("gone")], &["gone"]);
+    one_line(&[&folder.file("empty", "")], &["no lines of `spec-run perplexity --shard`"]);
+    one_line(&[&folder.path("gone")], &["gone"]);
     // By another version.
-    let old = path("old");
     let version = format!("\"version\":\"{}\"", env!("CARGO_PKG_VERSION"));
-    fs::write(&old, with_checksum(&lines[0].replacen(&version, "\"version\":\"0.0.1\"", 1))).unwrap();
+    let old = lines[0].replacen(&version, "\"version\":\"0.0.1\"", 1);
+    let old = folder.file("old", with_checksum(&old));
     one_line(&[&a, &old], &["1.jsonl:1 and ", "old:1: shards of one run by the versions", "0.0.1"]);
     // Nor is another file added to.
-    let output = run(&args(&["--shard", "1/2", "--out", STORIES]));
-    assert_eq!(output.status.code(), Some(1));
+    run(&args(&["--shard", "1/2", "--out", STORIES])).failed(1, &["stories-val.txt"]);
 }
 
 /// FNV-1a over what stands in the line before the checksum, as an array: what the program writes, by hand.
@@ -232,12 +209,9 @@ fn with_checksum(line: &str) -> String {
 /// Files of several texts are several results, each whole.
 #[test]
 fn texts_are_told_apart() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let (out, other) = (path("all"), path("other"));
-    let mut file = fs::File::create(&other).unwrap();
-    file.write_all("The cat sat on the mat. Then she saw a bird and ran to it. ".repeat(20).as_bytes())
-        .unwrap();
+    let folder = Folder::new();
+    let cats = "The cat sat on the mat. Then she saw a bird and ran to it. ".repeat(20);
+    let (out, other) = (folder.path("all"), folder.file("other", cats));
     let mut wholes = Vec::new();
     for text in [STORIES, &other] {
         for masks in [&[][..], &["--exit", "4"]] {
@@ -249,17 +223,15 @@ fn texts_are_told_apart() {
             wholes.push(comparable(&stdout(&[&score[..], &["--json"]].concat())));
         }
     }
-    let (code, json, said) = merged(&[&out], &["--json"]);
-    assert_eq!(code, Some(0), "{said}");
+    let json = merged(&[&out], &["--json"]).done();
     assert_eq!(json.lines().map(comparable).collect::<Vec<_>>(), wholes);
-    let (_, text, _) = merged(&[&out], &[]);
+    let text = merged(&[&out], &[]).done();
     assert_eq!(text.matches("stories13m on text ").count(), 4, "{text}");
     // Without a file the lines go to standard output.
     let printed = stdout(&["perplexity", "-f", STORIES, "-c", "64", "--chunks", "2", "--shard", "1/1"]);
-    let piped = path("piped");
-    fs::write(&piped, &printed).unwrap();
-    assert_eq!(comparable(&merged(&[&piped], &["--json"]).1), wholes[0]);
-    assert_eq!(merged(&[&out], &["--csv", &path("csv")]).0, Some(2));
+    let piped = folder.file("piped", &printed);
+    assert_eq!(comparable(&merged(&[&piped], &["--json"]).done()), wholes[0]);
+    merged(&[&out], &["--csv", &folder.path("csv")]).failed(2, &["--csv"]);
 }
 
 #[test]
@@ -271,8 +243,6 @@ fn shards_take_no_flags_of_whole_runs() {
         (&["--shard", "1/2", "--exit", "each", "--csv", "x"], "--csv"),
         (&["--out", "x"], "--shard"),
     ] {
-        let output = run(&args(more));
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(2) && said.contains(part), "{more:?}: {said}");
+        run(&args(more)).failed(2, &[part]);
     }
 }

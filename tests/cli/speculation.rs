@@ -1,38 +1,29 @@
 //! Speculation from the command line: what `spec-run` prints, reports and refuses.
 
-use std::process::{Command, Output, Stdio};
-
-use crate::common::child::Start;
+use crate::common::{
+    child::Ended,
+    five_layers,
+    program::{self, EMBEDDED, Folder},
+};
 use serde_json::Value;
 
-fn run(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-    // What earlier runs have learnt must not decide what a test sees.
-    command.stdin(Stdio::null()).arg("--no-learn").args(args).ended()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
+/// What earlier runs have learnt must not decide what a test sees.
+fn run(args: &[&str]) -> Ended {
+    program::run(&[&["--no-learn"], args].concat())
 }
 
 fn json(args: &[&str]) -> Value {
-    let output = run(&[args, &["--json"]].concat());
-    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+    run(&[args, &["--json"]].concat()).json()
 }
 
 fn fails(args: &[&str], code: i32, words: &[&str]) {
-    let output = run(args);
-    let message = text(&output.stderr);
-    let errors: Vec<&str> = message.lines().filter(|l| l.starts_with("spec-run: ")).collect();
-    assert_eq!((output.status.code(), errors.len()), (Some(code), 1), "{args:?}: {message}");
-    words.iter().for_each(|word| assert!(errors[0].contains(word), "{args:?}: no `{word}` in {}", errors[0]));
+    run(args).failed(code, words);
 }
 
-fn file(folder: &tempfile::TempDir, name: &str, content: &str) -> String {
-    let path = folder.path().join(name);
-    std::fs::write(&path, content).unwrap();
-    path.to_str().unwrap().into()
+/// The source of drafts of this kind.
+fn source<'r>(report: &'r Value, key: &str, name: &str) -> &'r Value {
+    let sources = report["spec"]["sources"].as_array().unwrap();
+    sources.iter().find(|source| source[key] == name).expect("it is among the sources")
 }
 
 const GREEDY: [&str; 6] = ["--temp", "0", "-n", "96", "-p", "Once upon a time"];
@@ -147,8 +138,8 @@ fn a_stop_string_ends_the_text() {
 #[test]
 fn accepted_tokens_are_coloured_on_request() {
     let draft = [&GREEDY[..], &["--draft-exit", "6", "--draft-max", "3"]].concat();
-    let plain = text(&run(&draft).stdout);
-    let coloured = text(&run(&[&draft[..], &["--color"]].concat()).stdout);
+    let plain = run(&draft).done();
+    let coloured = run(&[&draft[..], &["--color"]].concat()).done();
     assert!(coloured.contains("\u{1b}[32m") && !plain.contains('\u{1b}'));
     assert_eq!(coloured.replace("\u{1b}[32m", "").replace("\u{1b}[0m", ""), plain);
 }
@@ -168,7 +159,7 @@ fn a_draft_longer_than_the_room_is_shortened_and_said_so() {
 
 #[test]
 fn all_spellings_of_mask_files_draft() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let ours = r#"{"schema": 1, "model": {"name": "x", "fingerprint": "0123456789abcdef", "n_layer": 16}, "masks": [
         {"name": "calm", "skip": {"attention": [9, 11], "mlp": [10]}},
         {"name": "bold", "skip": {"attention": [6, 7, 8, 9, 10, 11], "mlp": [6, 7, 8, 9, 10, 11]}},
@@ -182,24 +173,24 @@ fn all_spellings_of_mask_files_draft() {
         let sources = found["spec"]["sources"].as_array().unwrap().clone();
         sources.iter().map(|s| s["name"].as_str().unwrap().to_string()).collect::<Vec<_>>()
     };
-    let ours = file(&folder, "skips.json", ours);
+    let ours = folder.file("skips.json", ours);
     assert_eq!(run_with(&ours, &[]), ["ngram", "calm", "bold", "twice"]);
     assert_eq!(run_with(&ours, &["--mask", "bold", "--draft-max", "4"]), ["bold"]);
     assert_eq!(run_with(&ours, &["--mask", "twice", "--draft-max", "2"]), ["twice"]);
-    assert_eq!(run_with(&file(&folder, "swift.json", swift), &["--draft", "mask"]), ["half"]);
-    assert_eq!(run_with(&file(&folder, "bits.json", bits), &[]), ["ngram", "run_layers"]);
-    let warned = text(&run(&[&GREEDY[..], &["--draft-skip", &ours]].concat()).stderr);
+    assert_eq!(run_with(&folder.file("swift.json", swift), &["--draft", "mask"]), ["half"]);
+    assert_eq!(run_with(&folder.file("bits.json", bits), &[]), ["ngram", "run_layers"]);
+    let warned = run(&[&GREEDY[..], &["--draft-skip", &ours]].concat()).said();
     assert!(warned.contains("warning: ") && warned.contains("0123456789abcdef"), "{warned}");
-    let cut = file(&folder, "cut.json", r#"{"schema": 1, "masks": [{"na"#);
+    let cut = folder.file("cut.json", r#"{"schema": 1, "masks": [{"na"#);
     fails(&["--draft-skip", &cut], 1, &["cut.json"]);
-    let deep = file(&folder, "deep.json", r#"{"deep": {"attention": [40], "mlp": []}}"#);
+    let deep = folder.file("deep.json", r#"{"deep": {"attention": [40], "mlp": []}}"#);
     fails(&["--draft-skip", &deep], 1, &["deep.json", "40", "15"]);
 }
 
 #[test]
 fn a_mask_that_skips_everything_is_warned_of() {
     let output = run(&["--skip-attn", "0-15", "--skip-mlp", "0-15", "-n", "12", "--temp", "0"]);
-    let message = text(&output.stderr);
+    let message = output.said();
     assert!(output.status.success() && message.contains("skips everything"), "{message}");
 }
 
@@ -228,21 +219,19 @@ fn a_head_for_one_token_more_drafts_where_the_model_has_one() {
     for more in [&["--draft", "mtp", "--spec-draft-n-max", "3"][..], &["--draft", "mtp"], &[]] {
         let report = with(more);
         assert_eq!(report["text"], plain["text"], "{more:?}");
-        let sources = report["spec"]["sources"].as_array().unwrap();
-        let mtp = sources.iter().find(|source| source["kind"] == "mtp").expect("it may draft");
-        assert_eq!((mtp["name"].as_str(), sources.len() > 1), (Some("mtp"), more.is_empty()), "{more:?}");
+        let mtp = source(&report, "kind", "mtp");
+        let several = report["spec"]["sources"].as_array().unwrap().len() > 1;
+        assert_eq!((mtp["name"].as_str(), several), (Some("mtp"), more.is_empty()), "{more:?}");
         assert!(more.len() < 4 || mtp["drafted"].as_u64().unwrap() > 50, "{mtp}");
     }
 }
 
 #[test]
 fn agreement_of_a_head_for_one_token_more_is_told() {
-    let perplexity =
-        |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_spec-run")).arg("perplexity").args(args).ended();
+    let perplexity = |args: &[&str]| program::run(&[&["perplexity"], args].concat());
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/mtp/qwen35.gguf");
     let text = ["-c", "64", "-f", "models/stories-val.txt", "--chunks", "2", "--json"];
-    let scored = perplexity(&[&["-m", model, "--draft", "mtp"], &text[..]].concat());
-    let scored: Value = serde_json::from_slice(&scored.stdout).unwrap();
+    let scored = perplexity(&[&["-m", model, "--draft", "mtp"], &text[..]].concat()).json();
     let cost = scored["cost"].as_f64().unwrap();
     assert_eq!(scored["draft"], "mtp");
     assert!(scored["ppl"] != scored["base_ppl"] && (0.1..1.0).contains(&cost), "{scored}");
@@ -250,28 +239,22 @@ fn agreement_of_a_head_for_one_token_more_is_told() {
         (["--draft", "mtp", "-p", "x"], "--spec-type mtp: stories13m"),
         (["--draft", "mask", "-p", "x"], "mtp; for masks there are --draft-skip"),
     ] {
-        let output = perplexity(&args);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(2) && said.contains(words), "{args:?}: {said}");
+        perplexity(&args).failed(2, &[words]);
     }
 }
-
-const EMBEDDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories13m-q8_0.gguf");
 
 /// For stories260K.
 const EAGLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/trained/eagle-own-tables.gguf");
 
 #[test]
 fn an_eagle_head_drafts_the_same_text() {
-    let model = spec_run_fixtures::fixture("cli", "models/stories260K.gguf").expect("the archive has it");
-    let args = [&GREEDY[..], &["-m", model.to_str().unwrap()]].concat();
+    let args = [&GREEDY[..], &["-m", five_layers()]].concat();
     let plain = json(&[&args[..], &["--draft", "none"]].concat());
     let ways: [&[&str]; 3] = [&[], &["--spec-type", "draft-eagle3"], &["--spec-draft-n-max", "4"]];
     for way in ways {
         let drafted = json(&[&args[..], &["-md", EAGLE], way].concat());
         assert_eq!(drafted["tokens"], plain["tokens"], "{way:?}");
-        let sources = drafted["spec"]["sources"].as_array().unwrap();
-        let head = sources.iter().find(|source| source["name"] == "eagle3").expect("it is among the sources");
+        let head = source(&drafted, "name", "eagle3");
         assert!(!way.contains(&"--spec-draft-n-max") || head["drafted"].as_u64() > Some(40), "{head}");
     }
 }
@@ -288,8 +271,7 @@ fn a_draft_model_drafts_the_same_text() {
     for way in ways {
         let drafted = json(&[&GREEDY[..], &["-md", EMBEDDED], way].concat());
         assert_eq!(drafted["tokens"], plain["tokens"], "{way:?}");
-        let sources = drafted["spec"]["sources"].as_array().unwrap();
-        let model = sources.iter().find(|source| source["kind"] == "model").expect("it is among the sources");
+        let model = source(&drafted, "kind", "model");
         // It costs what a plain step does, so it drafts only where it must; and it says what the model says, as it is the model.
         if way.contains(&"--spec-draft-n-max") {
             assert!(model["drafted"].as_u64() > Some(40), "{model}");
@@ -300,19 +282,18 @@ fn a_draft_model_drafts_the_same_text() {
 
 #[test]
 fn draft_models_that_cannot_be_are_one_line() {
-    let folder = tempfile::tempdir().unwrap();
-    let missing = folder.path().join("no.gguf").to_str().unwrap().to_string();
-    let other = spec_run_fixtures::fixture("cli", "models/stories260K.gguf").expect("the archive has it");
+    let folder = Folder::new();
+    let (missing, other) = (folder.path("no.gguf"), five_layers());
     fails(&["-md", &missing, "-n", "1"], 1, &["no.gguf"]);
-    fails(&["-md", &file(&folder, "odd.gguf", "GGUF"), "-n", "1"], 1, &["odd.gguf"]);
-    fails(&["-md", other.to_str().unwrap(), "-n", "1"], 1, &["cannot draft", "vocabulary", "512"]);
+    fails(&["-md", &folder.file("odd.gguf", "GGUF"), "-n", "1"], 1, &["odd.gguf"]);
+    fails(&["-md", other, "-n", "1"], 1, &["cannot draft", "vocabulary", "512"]);
     fails(&["--spec-type", "model", "-n", "1"], 2, &["--spec-draft-model"]);
     fails(&["--spec-type", "draft-eagle3", "-n", "1"], 2, &["--spec-draft-model"]);
     fails(&["--spec-type", "draft-eagle3", "-md", EMBEDDED, "-n", "1"], 2, &["no such head"]);
     fails(&["-md", EAGLE, "-n", "1"], 1, &["cannot draft", "64 numbers"]);
     fails(&["-m", EAGLE, "-n", "1"], 1, &["no model by itself"]);
-    let both = ["-m", other.to_str().unwrap(), "-md", EAGLE, "--head", &missing, "-p", "x", "-n", "1"];
+    let both = ["-m", other, "-md", EAGLE, "--head", &missing, "-p", "x", "-n", "1"];
     fails(&both, 2, &["--head"]);
     // What is not used is not opened.
-    assert!(run(&["-md", &missing, "--draft", "none", "-n", "1"]).status.success());
+    run(&["-md", &missing, "--draft", "none", "-n", "1"]).done();
 }

@@ -1,94 +1,64 @@
 //! `spec-run synth` from outside: the file is there whole or not at all, and no other is harmed.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+use std::{fs, path::Path};
 
-use crate::common::child::Start;
+use crate::common::{
+    child::Ended,
+    program::{Folder, json, run, run_in},
+};
 
 const SMALL: &str = "--layers 2 --dim 64 --ffn 96 --heads 4 --kv-heads 2";
 
-fn synth(folder: &Path, args: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-    command.current_dir(folder).arg("synth").args(args.split_whitespace()).ended()
+fn synth(folder: &Path, args: &str) -> Ended {
+    run_in(folder, &format!("synth {args}"))
 }
 
 fn fails(folder: &Path, args: &str, code: i32, word: &str) {
-    let output = synth(folder, args);
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{args}: {message}");
-    assert!(message.contains(word), "{args}: {message}");
-    assert!(output.stdout.is_empty(), "{args}");
+    synth(folder, args).failed(code, &[word]);
 }
 
 /// A model with experts that was made here, under masks with fewer of them.
 #[test]
 fn fewer_experts_are_a_mask_from_the_command_line() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    let made =
-        synth(folder, &format!("-o m.gguf {SMALL} --experts 8 --experts-used 4 --expert-ffn 32 -q q8_0"));
-    assert!(made.status.success(), "{made:?}");
-    fs::write(
-        folder.join("text.txt"),
-        "Once upon a time there was a little girl who saw a big red ball. ".repeat(9),
-    )
-    .unwrap();
-    let run = |args: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-        command.current_dir(folder).args(args.split_whitespace()).ended()
-    };
-    let json = |args: &str| -> serde_json::Value {
-        let output = run(args);
-        assert!(output.status.success(), "{args}: {output:?}");
-        serde_json::from_slice(&output.stdout).unwrap()
-    };
+    let folder = &Folder::new();
+    let experts = "--experts 8 --experts-used 4 --expert-ffn 32";
+    synth(folder, &format!("-o m.gguf {SMALL} {experts} -q q8_0")).done();
+    folder.file("text.txt", "Once upon a time there was a little girl who saw a big red ball. ".repeat(9));
+    let run = |args: &str| run_in(folder, args);
     let perplexity = "perplexity -m m.gguf -f text.txt -c 64 --chunks 2 --json";
-    let each = json(&format!("{perplexity} --experts each"));
+    let each = run(&format!("{perplexity} --experts each")).json();
     let rows = each["rows"].as_array().unwrap();
     assert_eq!((&each["sweep"], rows.len()), (&"experts".into(), 3), "{each}");
-    let two = json(&format!("{perplexity} --experts 2"));
+    let two = run(&format!("{perplexity} --experts 2")).json();
     assert_eq!((&rows[1]["experts"], &rows[1]["ppl"]), (&2.into(), &two["ppl"]));
-    let text = |draft: &str| run(&format!("-m m.gguf -p Once -n 24 --temp 0 -q {draft}")).stdout;
+    let text = |draft: &str| run(&format!("-m m.gguf -p Once -n 24 --temp 0 -q {draft}")).done();
     assert_eq!(text("--experts 1 --spec-draft-n-max 3"), text("--draft none"));
-    let fails = |args: &str, code: i32, word: &str| {
-        let output = run(args);
-        let message = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), message.lines().count()), (Some(code), 1), "{args}: {message}");
-        assert!(message.contains(word), "{args}: {message}");
-    };
-    fails(&format!("{perplexity} --experts 4"), 1, "--experts 4: each token goes through 4");
-    fails("-p Once -n 4 --experts 1", 1, "no experts");
-    fails("-m m.gguf -p Once --experts each", 2, "only `spec-run perplexity`");
-    let output = run("-m m.gguf -p Once --experts 0");
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    run(&format!("{perplexity} --experts 4")).refused(1, &["--experts 4: each token goes through 4"]);
+    run("-p Once -n 4 --experts 1").refused(1, &["no experts"]);
+    run("-m m.gguf -p Once --experts each").refused(2, &["only `spec-run perplexity`"]);
+    run("-m m.gguf -p Once --experts 0").refused(2, &["--experts"]);
 }
 
 #[test]
 fn a_file_is_overwritten_only_by_force_and_nothing_is_left_beside_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let (folder, file) = (folder.path(), folder.path().join("m.gguf"));
-    let output = synth(folder, &format!("-o m.gguf {SMALL} --json --seed 3"));
-    assert!(output.status.success(), "{output:?}");
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let folder = &Folder::new();
+    let file = folder.path("m.gguf");
+    let report = synth(folder, &format!("-o m.gguf {SMALL} --json --seed 3")).json();
     // Two tables of 2048, per layer q and output of 64, k and v of 32, the MLP, norms; by hand.
     assert_eq!(report["parameters"], 2 * 2048 * 64 + 2 * (64 * (64 + 32 + 32 + 64 + 3 * 96) + 2 * 64) + 64);
     let first = fs::read(&file).unwrap();
     fails(folder, &format!("-o m.gguf {SMALL} --seed 4"), 2, "--force");
     assert!(fs::read(&file).unwrap() == first);
-    assert!(synth(folder, &format!("-o m.gguf {SMALL} --seed 4 --force")).status.success());
+    synth(folder, &format!("-o m.gguf {SMALL} --seed 4 --force")).done();
     assert!(fs::read(&file).unwrap() != first);
-    assert!(synth(folder, &format!("-o m.gguf {SMALL} --seed 3 --force -t 1")).status.success());
+    synth(folder, &format!("-o m.gguf {SMALL} --seed 3 --force -t 1")).done();
     assert!(fs::read(&file).unwrap() == first);
-    assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
+    assert_eq!(folder.names(), ["m.gguf"]);
 }
 
 #[test]
 fn wrong_arguments_name_the_flag_and_leave_no_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     fs::create_dir(folder.join("folder")).unwrap();
     for (args, code, word) in [
         ("--dim 64", 2, "--layers"),
@@ -106,23 +76,19 @@ fn wrong_arguments_name_the_flag_and_leave_no_file() {
     }
     fails(folder, &format!("-o folder --force {SMALL}"), 2, "not a regular file");
     fails(folder, &format!("-o nowhere/new.gguf {SMALL}"), 1, "nowhere");
-    assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
+    assert_eq!(folder.names(), ["folder"]);
 }
 
 #[test]
 fn a_model_is_widened_and_runs() {
-    let folder = tempfile::tempdir().unwrap();
-    let wide = folder.path().join("wide.gguf").display().to_string();
-    let run = |args: &[&str]| std::process::Command::new(env!("CARGO_BIN_EXE_spec-run")).args(args).ended();
-    let output = run(&["synth", "--widen", "2", "-o", &wide, "--json"]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let made: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let folder = &Folder::new();
+    let wide = folder.path("wide.gguf");
+    let made = json(&["synth", "--widen", "2", "-o", &wide, "--json"]);
     assert_eq!(made["name"], "stories13m widened 2 times");
     let bytes = std::fs::metadata(&wide).unwrap().len();
     let tensors = made["tensor_bytes"].as_u64().unwrap();
     assert!(tensors < bytes && bytes < tensors + (1 << 20));
-    let output = run(&["-m", &wide, "-p", "Once upon a", "-n", "3", "--temp", "0", "--json"]);
-    let text: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = json(&["-m", &wide, "-p", "Once upon a", "-n", "3", "--temp", "0", "--json"]);
     assert!(text["text"].as_str().unwrap().contains("time"), "{text}");
     for (args, part) in [
         (&["--widen", "1"][..], "--widen 1"),
@@ -131,22 +97,16 @@ fn a_model_is_widened_and_runs() {
         (&["--widen", "2"], "--force"),
         (&["-m", "x.gguf", "--like", "llama-1b"], "--widen"),
     ] {
-        let output = run(&[&["synth", "-o", &wide][..], args].concat());
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {errors}");
-        assert!(errors.contains(part) && errors.lines().count() == 1, "{args:?}: {errors}");
+        run(&[&["synth", "-o", &wide][..], args].concat()).refused(2, &[part]);
     }
 }
 
 /// Before 40 GB are downloaded: what would go where, and how fast that may be. The card need not be there.
 #[test]
 fn a_model_that_is_not_there_is_planned_for() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     let plan = "--like llama-70b --quant q4_0 --dry-run --vram 24GiB --ram 64GiB --speeds 1000,50,3";
-    let output = synth(folder, plan);
-    let table = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let table = synth(folder, plan).done();
     let line =
         |begin: &str| table.lines().find(|l| l.starts_with(begin)).unwrap_or_else(|| panic!("{table}"));
     let number = |line: &str| line.split_whitespace().last().unwrap().parse::<f64>().unwrap();
@@ -168,8 +128,7 @@ fn a_model_that_is_not_there_is_planned_for() {
         table.contains("by high planes 84, 75, 79, 78 % of drafted tokens standing (measured on"),
         "{table}"
     );
-    let json = synth(folder, &format!("{plan} --json"));
-    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let json = synth(folder, &format!("{plan} --json")).json();
     let of = &json["forecasts"]["planes"];
     assert!((of["token_ms"].as_f64().unwrap() - ms(0)).abs() < 0.01, "{of}");
     assert!((of["draft_ms"].as_f64().unwrap() - ms(1)).abs() < 0.01, "{of}");
@@ -187,17 +146,16 @@ fn a_model_that_is_not_there_is_planned_for() {
     assert!(table.lines().any(|line| line.starts_with("the fastest is ")), "{table}");
     // A mix of formats, by the high bits of all layers and by nothing else.
     let mixed = plan.replace("q4_0", "q4_k_m");
-    let mixed = String::from_utf8(synth(folder, &format!("{mixed} --coarse all")).stdout).unwrap();
+    let mixed = synth(folder, &format!("{mixed} --coarse all")).done();
     // Its tensors of six bits leave more room with two of them on the card.
     assert!(
         mixed.contains("all but two bits of layers 0-") && mixed.contains("\nall but two bits in RAM "),
         "{mixed}"
     );
     assert!(mixed.contains("\nhigh planes go to the GPU, low planes to RAM: "), "{mixed}");
-    assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
+    assert!(folder.names().is_empty());
     // What the lists say is what drafts skip.
-    let skips = synth(folder, &format!("{plan} --skippable 40-79 --epsilon 0.1"));
-    let skips = String::from_utf8(skips.stdout).unwrap();
+    let skips = synth(folder, &format!("{plan} --skippable 40-79 --epsilon 0.1")).done();
     assert!(skips.lines().any(|l| l.starts_with("VRAM") && l.contains(" 0-")), "{skips}");
     for (args, code, word) in [
         ("--like llama-1b", 2, "--output"),

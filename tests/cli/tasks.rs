@@ -7,7 +7,10 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::common::{fixture, run, stdout};
+use crate::common::{
+    fixture,
+    program::{self, Folder, run, stdout},
+};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tasks/");
 const CACHE: [&str; 4] = ["-ctk", "f32", "-ctv", "f32"];
@@ -43,7 +46,7 @@ const MULTIPLE_CHOICE_DRAWN: &str = "1111110";
 fn json(args: &[&str], file: &str, flags: &[&str]) -> Value {
     let file = format!("{FOLDER}{file}");
     let all = [&["perplexity", flags[0], &file, "--json"], &CACHE[..], &flags[1..], args].concat();
-    serde_json::from_str(&stdout(&all)).unwrap()
+    program::json(&all)
 }
 
 fn rights(found: &Value) -> String {
@@ -129,16 +132,11 @@ fn a_mask_is_scored_beside_the_model() {
 
 #[test]
 fn what_is_no_file_of_tasks_is_one_line() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str, bytes: &[u8]| {
-        let path = folder.path().join(name);
-        fs::write(&path, bytes).unwrap();
-        path.display().to_string()
-    };
-    let story = path("story", b"Once upon a time\nthere was a dog.\n");
-    let same = path("same", b"A dog\n0\nran.\nran.\nran.\nran.\n");
+    let folder = Folder::new();
+    let story = folder.file("story", "Once upon a time\nthere was a dog.\n");
+    let same = folder.file("same", "A dog\n0\nran.\nran.\nran.\nran.\n");
     let whole = fs::read(format!("{FOLDER}multiple_choice.bin")).unwrap();
-    let cut = path("cut", &whole[..whole.len() - 3]);
+    let cut = folder.file("cut", &whole[..whole.len() - 3]);
     let hellaswag = format!("{FOLDER}hellaswag.txt");
     for (args, code, part) in [
         (&["-f", &story, "--hellaswag"][..], 1, "2 lines, and each task of HellaSwag has 6"),
@@ -157,18 +155,14 @@ fn what_is_no_file_of_tasks_is_one_line() {
         (&["-f", &hellaswag, "--hellaswag-tasks", "9"], 2, "--hellaswag"),
         (&["--hellaswag"], 2, "--hellaswag: no tasks; name their file"),
     ] {
-        let output = run(&[&["perplexity"], args].concat());
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(code) && said.contains(part), "{args:?}: {said}");
-        assert!(output.stdout.is_empty() && said.lines().count() == 1, "{said}");
+        run(&[&["perplexity"], args].concat()).refused(code, &[part]);
     }
 }
 
 #[test]
 fn a_line_that_is_left_out_is_named() {
     let file = format!("{FOLDER}winogrande.csv");
-    let output = run(&["perplexity", "-f", &file, "--winogrande", "--winogrande-tasks", "1"]);
-    let said = String::from_utf8(output.stderr).unwrap();
+    let said = run(&["perplexity", "-f", &file, "--winogrande", "--winogrande-tasks", "1"]).said();
     assert!(
         said.contains("warning: line 25 is left out, as llama-perplexity does: no newline ends it"),
         "{said}"

@@ -1,6 +1,6 @@
 //! How many threads there are and where they run: no text depends on it.
 
-use crate::common::{run, stdout};
+use crate::common::program::{run, stdout};
 
 /// A prompt of more than 32 tokens, so that both kinds of passes come.
 const PROMPT: &str = "Once upon a time there was a little dog who lived in a house near the sea with a girl called Lily. \
@@ -38,10 +38,7 @@ fn cpus_that_cannot_be_are_refused() {
         (["--cpu-range", "1000"], "--cpu-range 1000: the system has none of these CPUs for this program"),
         (["-tb", "5000"], "-tb 5000: at most 1024 threads"),
     ] {
-        let output = run(&[&["-p", "Once", "-n", "1"], &args[..]].concat());
-        let said = String::from_utf8(output.stderr).unwrap();
-        let last = said.lines().last().unwrap_or_default();
-        assert!(output.status.code() == Some(2) && last.contains(line), "{args:?}: {said}");
+        run(&[&["-p", "Once", "-n", "1"], &args[..]].concat()).failed(2, &[line]);
     }
 }
 
@@ -58,7 +55,7 @@ fn a_program_on_one_cpu_has_one_thread() {
     let mask = format!("{}{}", 1 << (first % 4), "0".repeat(first as usize / 4));
     for args in [["--cpu-range", &first.to_string()], ["-C", &mask]] {
         let output = run(&[&["-p", "Once", "-n", "1"], &args[..]].concat());
-        let said = String::from_utf8(output.stderr).unwrap();
+        let said = output.said();
         assert!(output.status.success() && said.contains(", 1 thread;"), "{args:?}: {said}");
     }
 }

@@ -1,11 +1,13 @@
 //! Models whose layers see a window: what they take, and what they say.
 
-use crate::common::{fixture, stdout};
-use serde_json::Value;
+use crate::common::{
+    fixture,
+    program::{json, stdout},
+};
 
 /// Bytes beside the weights.
 fn keys_and_values(args: &[&str]) -> u64 {
-    let plan: Value = serde_json::from_str(&stdout(&[args, &["--dry-run", "--json"]].concat())).unwrap();
+    let plan = json(&[args, &["--dry-run", "--json"]].concat());
     plan["places"].as_array().unwrap().iter().map(|place| place["beside_bytes"].as_u64().unwrap()).sum()
 }
 

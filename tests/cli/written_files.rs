@@ -2,44 +2,37 @@
 
 use std::fs;
 
-use crate::common::run;
+use crate::common::program::{Folder, names, run, stdout};
+
+/// Enough for a chunk or two.
+const TEXT: &str = "Once upon a time there was a little girl named Lily. ";
 
 #[test]
 fn a_table_is_not_written_over_a_file_unasked() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let (text, csv) = (path("text"), path("table.csv"));
-    fs::write(&text, "Once upon a time there was a little girl named Lily. ".repeat(8)).unwrap();
-    fs::write(&csv, "mine").unwrap();
+    let folder = Folder::new();
+    let (text, csv) = (folder.file("text", TEXT.repeat(8)), folder.file("table.csv", "mine"));
     let sweep = ["perplexity", "-f", &text, "-c", "32", "--chunks", "1", "--exit", "each", "--csv", &csv];
-    let output = run(&sweep);
-    let errors = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{errors}");
-    assert!(errors.contains("--force") && errors.lines().count() == 1, "{errors}");
+    run(&sweep).refused(2, &["--force"]);
     assert_eq!(fs::read_to_string(&csv).unwrap(), "mine");
-    let output = run(&[&sweep[..], &["--force"]].concat());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    stdout(&[&sweep[..], &["--force"]].concat());
     assert!(fs::read_to_string(&csv).unwrap().lines().count() > 10);
 }
 
 #[test]
 fn a_report_is_not_written_over_a_file_unasked() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    fs::write(path("page.html"), "mine").unwrap();
-    let output = run(&["search", "-o", &path("skips.json"), "--report", &path("page.html")]);
-    assert_eq!(output.status.code(), Some(2));
-    assert_eq!(fs::read_to_string(path("page.html")).unwrap(), "mine");
+    let folder = Folder::new();
+    let page = folder.file("page.html", "mine");
+    run(&["search", "-o", &folder.path("skips.json"), "--report", &page]).refused(2, &["--force"]);
+    assert_eq!(fs::read_to_string(page).unwrap(), "mine");
 }
 
 #[test]
 fn what_is_read_is_not_written_over_even_with_force() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let (text, model, masks) = (path("text.html"), path("model.gguf"), path("skips.json"));
-    fs::write(&text, "Once upon a time there was a little girl named Lily. ".repeat(8)).unwrap();
-    fs::write(&model, "no model, which nobody finds out").unwrap();
-    fs::write(&masks, "{}").unwrap();
+    let folder = Folder::new();
+    let text = folder.file("text.html", TEXT.repeat(8));
+    let model = folder.file("model.gguf", "no model, which nobody finds out");
+    let masks = folder.file("skips.json", "{}");
+    let new = folder.path("new.json");
     let scores = ["perplexity", "-m", &model, "-f", &text, "--force"];
     let sweeps = [&scores[..], &["--exit", "each"]].concat();
     let searches = ["search", "-m", &model, "-f", &text, "--force"];
@@ -55,27 +48,23 @@ fn what_is_read_is_not_written_over_even_with_force() {
         (&masked, &masks),
         (&[&searches[..], &["-o", &model]].concat(), &model),
         (&[&searches[..], &["-o", &text]].concat(), &text),
-        (&[&searches[..], &["-o", &path("new.json"), "--journal", &text]].concat(), &text),
-        (&[&searches[..], &["-o", &path("new.json"), "--report", &text]].concat(), &text),
+        (&[&searches[..], &["-o", &new, "--journal", &text]].concat(), &text),
+        (&[&searches[..], &["-o", &new, "--report", &text]].concat(), &text),
         (&vec!["synth", "--widen", "2", "-m", &model, "-o", &model, "--force"], &model),
         (&vec!["merge", &text, &masks, "--csv", &masks, "--force"], &masks),
         (&vec!["plot", &masks, &text, "-o", &text, "--force"], &text),
     ] {
         let before = fs::read(output).unwrap();
-        let run = run(args);
-        let errors = String::from_utf8(run.stderr).unwrap();
-        assert_eq!(run.status.code(), Some(1), "{args:?}: {errors}");
-        assert!(errors.contains(&format!("{output}: is the input too")), "{args:?}: {errors}");
-        assert!(errors.lines().count() == 1 && fs::read(output).unwrap() == before, "{args:?}: {errors}");
+        run(args).refused(1, &[&format!("{output}: is the input too")]);
+        assert!(fs::read(output).unwrap() == before, "{args:?}");
     }
 }
 
 #[test]
 fn a_folder_that_is_missing_is_said_before_the_work() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).display().to_string();
+    let folder = Folder::new();
     // A model that is not there would be the first thing that the work finds.
-    let (model, out) = (path("model.gguf"), path("nowhere/file.html"));
+    let [model, out, new] = ["model.gguf", "nowhere/file.html", "new.json"].map(|name| folder.path(name));
     let scores = ["perplexity", "-m", &model, "-p", "Once"];
     for args in [
         &["imatrix", "-m", &model, "-p", "Once", "-o", &out][..],
@@ -83,29 +72,24 @@ fn a_folder_that_is_missing_is_said_before_the_work() {
         &[&scores[..], &["--exit", "each", "--report", &out]].concat(),
         &[&scores[..], &["--kl-divergence-base", &out]].concat(),
         &[&scores[..], &["--resume", &out]].concat(),
-        &["search", "-m", &model, "-o", &path("new.json"), "--report", &out],
+        &["search", "-m", &model, "-o", &new, "--report", &out],
         &["search", "-m", &model, "-o", &out],
     ] {
-        let output = run(args);
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{args:?}: {errors}");
-        assert!(errors.contains("there is no folder") && errors.lines().count() == 1, "{args:?}: {errors}");
+        run(args).refused(1, &["there is no folder"]);
     }
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    assert!(folder.names().is_empty());
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn numbers_are_printed_though_their_file_cannot_be_written() {
-    let folder = tempfile::tempdir().unwrap();
-    let lines = folder.path().join("lines").display().to_string();
-    let text = "Once upon a time there was a little girl named Lily. ".repeat(8);
+    let folder = Folder::new();
+    let (lines, text) = (folder.path("lines"), TEXT.repeat(8));
     let sweep = ["perplexity", "-p", &text, "-c", "32", "--chunks", "1", "--exit", "4,8"];
-    assert!(run(&[&sweep[..], &["--shard", "1/1", "--out", &lines]].concat()).status.success());
+    stdout(&[&sweep[..], &["--shard", "1/1", "--out", &lines]].concat());
     for args in [&sweep[..], &["merge", &lines]] {
         let output = run(&[args, &["--csv", "/dev/full"]].concat());
-        let (said, errors) =
-            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        let (said, errors) = (output.printed(), output.said());
         assert_eq!(output.status.code(), Some(1), "{errors}");
         assert!(said.lines().count() > 2 && errors.contains("/dev/full"), "{said}{errors}");
     }
@@ -122,91 +106,51 @@ fn long_paths_are_read_and_written() {
     let (model, small, text, csv) =
         (path("a model.gguf"), path("small.gguf"), path("text"), path("table.csv"));
     assert!(model.len() > 300);
-    fs::write(&text, "Once upon a time there was a little girl named Lily. ".repeat(8)).unwrap();
+    fs::write(&text, TEXT.repeat(8)).unwrap();
+    let sweep = ["--exit", "each", "--csv", &csv];
     let shape = ["--layers", "2", "--dim", "64", "--heads", "2", "--ffn", "64", "-q", "f16"];
     for args in [
         &[&["synth", "-o", &model], &shape[..]].concat()[..],
         &["quantize", &model, &small, "Q8_0"],
         &["quantize", &model, &small, "Q4_0", "--force"],
-        &[
-            "perplexity",
-            "-m",
-            &small,
-            "-f",
-            &text,
-            "-c",
-            "32",
-            "--chunks",
-            "1",
-            "--exit",
-            "each",
-            "--csv",
-            &csv,
-        ],
+        &[&["perplexity", "-m", &small, "-f", &text, "-c", "32", "--chunks", "1"], &sweep[..]].concat(),
         &["-m", &small, "-p", "Once", "-n", "2", "--no-learn"],
     ] {
-        let output = run(args);
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        stdout(args);
     }
-    let mut names: Vec<_> = fs::read_dir(&folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    assert_eq!(names, ["a model.gguf", "small.gguf", "table.csv", "text"]);
+    assert_eq!(names(&folder), ["a model.gguf", "small.gguf", "table.csv", "text"]);
 }
 
 #[cfg(windows)]
 #[test]
 fn what_is_written_to_nul_goes_nowhere() {
-    let folder = tempfile::tempdir().unwrap();
-    let text = folder.path().join("text").display().to_string();
-    fs::write(&text, "Once upon a time there was a little girl named Lily. ".repeat(8)).unwrap();
+    let folder = Folder::new();
+    let text = folder.file("text", TEXT.repeat(8));
     for nul in ["NUL", "nul"] {
-        let output =
-            run(&["perplexity", "-f", &text, "-c", "32", "--chunks", "1", "--exit", "each", "--csv", nul]);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        stdout(&["perplexity", "-f", &text, "-c", "32", "--chunks", "1", "--exit", "each", "--csv", nul]);
     }
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+    assert_eq!(folder.names(), ["text"]);
 }
 
 #[test]
 fn numbers_beyond_all_bounds_are_wrong_usage() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("skips.json").display().to_string();
+    let folder = Folder::new();
+    let out = folder.path("skips.json");
     let most = u64::MAX.to_string();
     for args in [["--positions", &most], ["-c", "4294967295"]] {
-        let output = run(&[&["search", "-o", &out], &args[..]].concat());
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {errors}");
-        assert!(errors.contains(args[0]) && errors.lines().last().unwrap().contains(args[1]), "{errors}");
+        run(&[&["search", "-o", &out], &args[..]].concat()).failed(2, &args);
     }
 }
 
 #[cfg(unix)]
 #[test]
 fn devices_without_an_end_are_no_texts_and_no_models() {
-    for (args, code, part) in [
-        (&["tokenize", "-f", "/dev/zero"][..], 1, "larger than 1024 MiB"),
-        (&["-f", "/dev/zero", "-n", "1"], 1, "larger than 1024 MiB"),
-        (&["--no-mmap", "-m", "/dev/zero", "-p", "x"], 1, "not a GGUF file"),
-        (
-            &[
-                "perplexity",
-                "-p",
-                "Once upon a time there was a little girl named Lily.",
-                "-c",
-                "8",
-                "--resume",
-                "/dev/zero",
-            ],
-            1,
-            "larger than",
-        ),
+    for (args, part) in [
+        (&["tokenize", "-f", "/dev/zero"][..], "larger than 1024 MiB"),
+        (&["-f", "/dev/zero", "-n", "1"], "larger than 1024 MiB"),
+        (&["--no-mmap", "-m", "/dev/zero", "-p", "x"], "not a GGUF file"),
+        (&["perplexity", "-p", TEXT, "-c", "8", "--resume", "/dev/zero"], "larger than"),
     ] {
-        let output = run(args);
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {errors}");
-        assert!(errors.lines().last().unwrap().contains(part), "{args:?}: {errors}");
+        run(args).failed(1, &[part]);
     }
 }

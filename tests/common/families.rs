@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 use spec_run::{Batch, Context, ContextConfig, Model, RunLayers, mask::LayerBits, quant::GgmlType};
 
-use super::{all_logits, bits, context, load, retyped, same_in_batches_behind};
+use super::{all_logits, bits, context, load, retyped, same_in_batches_behind, with_logits};
 
 #[derive(Clone)]
 pub struct Family {
@@ -167,18 +167,11 @@ impl Family {
         for mask in self.draft_masks().iter().cycle().take(14) {
             context.fork(0, 1);
             for (pos, &token) in text.iter().enumerate().skip(at).take(3) {
-                let mut batch = Batch::new();
-                batch.push(token, pos as u32, 1, true);
-                batch.run_layers = Some(mask.clone());
-                context.decode(&batch).unwrap();
+                context.decode(&Batch::prompt(&[token], pos as u32, 1).with_layers(mask.clone())).unwrap();
             }
             context.remove(1);
             // Three rows, of which the second is wrong and goes again with the third.
-            let mut batch = Batch::new();
-            for (pos, token) in (at..).zip([text[at], 5, 6]) {
-                batch.push(token, pos as u32, 0, true);
-            }
-            context.decode(&batch).unwrap();
+            context.decode(&with_logits(&[text[at], 5, 6], at as u32)).unwrap();
             assert!(bits(context.logits(0)) == expected[at], "{name}: row {at} after {mask:?}");
             at += 1;
             context.truncate(0, at).unwrap();

@@ -6,13 +6,13 @@ use std::{
 };
 
 use spec_run::{
-    Context, ContextConfig, Model, RunLayers,
+    Batch, Context, ContextConfig, Model, RunLayers,
     context::Device,
     placement::{HighBits, PlanesApart, UnitSet},
 };
 use spec_run_gpu::{AdapterChoice, Found, adapters, choose};
 
-use super::{child::Start, context};
+use super::{bits, child::Start, coarse, context};
 
 /// The name to give as a device. Without any adapter the test says so and ends, unless
 /// `SPEC_RUN_REQUIRE_FIXTURES` asks that it fail.
@@ -63,6 +63,18 @@ pub fn on(device: &str, model: &Arc<Model>, edit: impl FnOnce(&mut ContextConfig
 /// The high planes of these units on the GPU, with as many bits as there can be.
 pub fn by_planes(units: UnitSet) -> Option<PlanesApart> {
     Some(PlanesApart { units, high: HighBits::Most })
+}
+
+/// Drafts by the high planes leave no trace in what is evaluated after them: `want` are the text's logits.
+pub fn a_coarse_draft_leaves_no_trace(context: &mut Context, text: &[u32], want: &[Vec<u32>], what: &str) {
+    let draft = Batch::prompt(&text[10..13], 10, 1).with_layers(coarse(context.model().n_layer()));
+    context.remove(0);
+    context.decode(&Batch::prompt(&text[..10], 0, 0)).unwrap();
+    context.fork(0, 1);
+    context.decode(&draft).unwrap();
+    context.remove(1);
+    context.decode(&Batch::prompt(&text[10..], 10, 0)).unwrap();
+    assert!(bits(context.logits(0)) == want[text.len() - 1], "{what}: after a draft");
 }
 
 /// Rounding grows through the layers: 2^-24 for an operation, some 10^3 terms in a sum that err at random, 16

@@ -7,13 +7,9 @@ use std::{
 };
 
 use serde_json::Value;
-use spec_run::{
-    Model,
-    control::ControlVector,
-    gguf::Writer,
-    lora::LoraFile,
-    quant::{GgmlType, quantize},
-};
+use spec_run::{Model, control::ControlVector, lora::LoraFile, quant::GgmlType};
+
+use super::parts::{Part, Parts};
 
 /// What `tests/golden/lora.json` has of a model.
 pub struct Golden {
@@ -82,21 +78,10 @@ pub fn thin(name: &str, shape: &[u64], rank: u64) -> [Thin; 2] {
 
 /// A file of tensors.
 pub fn write(path: &Path, keys: &[(&str, spec_run::gguf::Value)], tensors: &[Thin], ty: GgmlType) {
-    let mut writer = Writer::new();
-    for (key, value) in keys {
-        writer.set(key, value.clone());
-    }
-    for tensor in tensors {
-        writer.tensor(&tensor.name, ty, &tensor.shape);
-    }
-    let file = std::fs::File::create(path).unwrap();
-    writer
-        .write(file, |i, out| {
-            let mut bytes = Vec::new();
-            quantize(ty, &tensors[i].numbers, &mut bytes).expect("whole blocks");
-            out.write(&bytes)
-        })
-        .unwrap();
+    let tensors = tensors.iter().map(|thin| Part::new(&thin.name, ty, &thin.shape, &thin.numbers)).collect();
+    let parts = Parts { tensors, ..Parts::new() };
+    let parts = keys.iter().fold(parts, |parts, (key, value)| parts.with(key, value.clone()));
+    std::fs::write(path, parts.bytes()).unwrap();
 }
 
 /// The keys of an adapter for an architecture.

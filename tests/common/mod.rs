@@ -12,6 +12,8 @@ pub mod lora;
 pub mod mtp;
 pub mod noise;
 pub mod nvfp4;
+pub mod parts;
+pub mod program;
 pub mod samplers;
 #[cfg(all(feature = "cli", feature = "server"))]
 pub mod server;
@@ -19,15 +21,13 @@ pub mod server;
 pub mod silent_tokens;
 
 use std::{
-    process::{Command, Output},
+    iter::zip,
     sync::{Arc, OnceLock},
 };
 
-use child::Start;
+use parts::Parts;
 use spec_run::{
-    Batch, Context, ContextConfig, Gguf, Model, embedded,
-    gguf::{TensorInfo, Writer},
-    quant::{GgmlType, dequantize, quantize},
+    Batch, Context, ContextConfig, Gguf, Model, RunLayers, embedded, gguf::TensorInfo, quant::GgmlType,
 };
 pub use spec_run_fixtures::fixture;
 
@@ -37,56 +37,22 @@ pub fn load(path: &std::path::Path) -> Arc<Model> {
 
 /// The same model with its tensors in other types.
 pub fn retyped(model: &Model, ty: impl Fn(&TensorInfo) -> GgmlType) -> Arc<Model> {
-    rewritten(model, |_| {}, ty)
-}
-
-/// The same with other metadata, too.
-pub fn rewritten(
-    model: &Model,
-    edit: impl FnOnce(&mut Writer),
-    ty: impl Fn(&TensorInfo) -> GgmlType,
-) -> Arc<Model> {
-    load_file(changed(model, edit, ty, |_, _| {}))
+    let mut parts = Parts::of(&model.gguf);
+    for (part, tensor) in zip(&mut parts.tensors, model.gguf.tensors()) {
+        *part = part.with_numbers(ty(tensor), &part.numbers());
+    }
+    parts.model("retyped")
 }
 
 /// The same with other numbers.
-pub fn reweighted(model: &Model, numbers: impl Fn(&TensorInfo, &mut [f32])) -> Arc<Model> {
-    load_file(changed(model, |_| {}, |tensor| tensor.ty, numbers))
-}
-
-fn load_file(file: Gguf) -> Arc<Model> {
-    Arc::new(Model::load(Arc::new(file)).unwrap())
-}
-
-/// A file with other metadata, types and numbers.
-pub fn changed(
-    model: &Model,
-    edit: impl FnOnce(&mut Writer),
-    ty: impl Fn(&TensorInfo) -> GgmlType,
-    change: impl Fn(&TensorInfo, &mut [f32]),
-) -> Gguf {
-    let mut writer = Writer::new();
-    for (key, value) in model.gguf.metadata().iter() {
-        writer.set(key, value.clone());
+pub fn reweighted(model: &Model, change: impl Fn(&TensorInfo, &mut [f32])) -> Arc<Model> {
+    let mut parts = Parts::of(&model.gguf);
+    for (part, tensor) in zip(&mut parts.tensors, model.gguf.tensors()) {
+        let mut numbers = part.numbers();
+        change(tensor, &mut numbers);
+        *part = part.with_numbers(part.ty, &numbers);
     }
-    edit(&mut writer);
-    let tensors = model.gguf.tensors();
-    for tensor in tensors {
-        writer.tensor(&tensor.name, ty(tensor), &tensor.shape);
-    }
-    let mut bytes = Vec::new();
-    writer
-        .write(&mut bytes, |i, out| {
-            let tensor = &tensors[i];
-            let mut numbers = vec![0.0; tensor.shape.iter().product::<u64>() as usize];
-            dequantize(tensor.ty, model.gguf.bytes(tensor), &mut numbers);
-            change(tensor, &mut numbers);
-            let mut bytes = Vec::new();
-            quantize(ty(tensor), &numbers, &mut bytes).expect("a type that can be written");
-            out.write(&bytes)
-        })
-        .unwrap();
-    Gguf::from_bytes("retyped", bytes).unwrap()
+    parts.model("reweighted")
 }
 
 /// A model of five layers, for what takes many passes and depends on no model.
@@ -129,11 +95,7 @@ pub fn same_in_batches_behind(
     let parts = std::iter::once(&text[..at_once]).chain(text[at_once..].chunks(size));
     let mut row = 0;
     for part in parts.filter(|part| !part.is_empty()) {
-        let mut batch = Batch::new();
-        for (pos, &token) in (row..).zip(part) {
-            batch.push(token, pos as u32, 0, true);
-        }
-        context.decode(&batch).unwrap();
+        context.decode(&with_logits(part, row as u32)).unwrap();
         for j in 0..part.len() {
             assert!(bits(context.logits(j)) == expected[row], "{name}: row {row}, batches of {size}");
             row += 1;
@@ -159,24 +121,30 @@ pub fn bits(x: &[f32]) -> Vec<u32> {
     x.iter().map(|x| x.to_bits()).collect()
 }
 
+/// Tokens from a position on, each with its logits.
+pub fn with_logits(tokens: &[u32], pos: u32) -> Batch {
+    let mut batch = Batch::prompt(tokens, pos, 0);
+    batch.rows.iter_mut().for_each(|row| row.logits = true);
+    batch
+}
+
 /// The logits after each of `tokens`, all in one batch on an empty sequence.
 pub fn all_logits(context: &mut Context, tokens: &[u32]) -> Vec<Vec<u32>> {
+    all_logits_of(context, &with_logits(tokens, 0))
+}
+
+/// The same under a mask.
+pub fn masked_logits(context: &mut Context, tokens: &[u32], mask: &RunLayers) -> Vec<Vec<u32>> {
+    all_logits_of(context, &with_logits(tokens, 0).with_layers(mask.clone()))
+}
+
+fn all_logits_of(context: &mut Context, batch: &Batch) -> Vec<Vec<u32>> {
     context.remove(0);
-    let mut batch = Batch::new();
-    for (pos, &token) in tokens.iter().enumerate() {
-        batch.push(token, pos as u32, 0, true);
-    }
-    context.decode(&batch).unwrap();
-    (0..tokens.len()).map(|i| bits(context.logits(i))).collect()
+    context.decode(batch).unwrap();
+    (0..batch.rows.len()).map(|i| bits(context.logits(i))).collect()
 }
 
-/// The program, from outside.
-pub fn run(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_spec-run")).args(args).ended()
-}
-
-pub fn stdout(args: &[&str]) -> String {
-    let output = run(args);
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+/// All layers by their high planes.
+pub fn coarse(n_layer: usize) -> RunLayers {
+    (0..n_layer).fold(RunLayers::all(n_layer), |mask, l| mask.coarse_attn(l).coarse_mlp(l))
 }

@@ -3,12 +3,9 @@
 use std::{fs, path::PathBuf, sync::Arc};
 
 use serde_json::Value;
-use spec_run::{
-    Model,
-    quant::{GgmlType, dequantize},
-};
+use spec_run::{Model, quant::GgmlType};
 
-use super::{load, retyped, reweighted};
+use super::{load, parts, retyped, reweighted};
 
 /// A small random model, and what llama.cpp's head says after some of its tokens.
 pub struct Sample {
@@ -36,13 +33,6 @@ impl Sample {
         self.json["prompt"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
     }
 
-    fn numbers(&self, name: &str) -> Vec<f32> {
-        let tensor = self.model.gguf.tensor(name).unwrap();
-        let mut numbers = vec![0.0; tensor.shape.iter().product::<u64>() as usize];
-        dequantize(tensor.ty, self.model.gguf.bytes(tensor), &mut numbers);
-        numbers
-    }
-
     /// The same architecture with a head that is often right: layers add little to the table's row, so that model and head
     /// say what follows from the last token alone, more or less. It still depends on all that it reads.
     pub fn with_a_good_head(&self) -> Arc<Model> {
@@ -67,9 +57,9 @@ impl Sample {
                     *x = if column < columns / 2 { f32::from(u8::from(row == column)) } else { *x * 0.2 };
                 }
             } else if name.ends_with("nextn.embed_tokens.weight") {
-                numbers.copy_from_slice(&self.numbers("token_embd.weight"));
+                numbers.copy_from_slice(&parts::numbers(&self.model.gguf, "token_embd.weight"));
             } else if name.ends_with("nextn.shared_head_head.weight") {
-                numbers.copy_from_slice(&self.numbers("output.weight"));
+                numbers.copy_from_slice(&parts::numbers(&self.model.gguf, "output.weight"));
             } else if name.contains("nextn.") || name == "output_norm.weight" {
                 numbers.fill(1.0);
             }

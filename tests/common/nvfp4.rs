@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use spec_run::{
-    Gguf, Model,
-    gguf::{TensorInfo, Writer},
-    quant::{GgmlType, dequantize, quantize},
-};
+use spec_run::{Gguf, Model, gguf::TensorInfo, quant::GgmlType};
+
+use super::parts::{Part, Parts, numbers};
 
 /// Matrices of layers, and the head; routers, tables of positions and norms are floats in all files.
 pub fn is_matrix(tensor: &TensorInfo) -> bool {
@@ -43,88 +41,66 @@ pub fn bytes_in_nvfp4(
     doublings: impl Fn(usize) -> usize,
     beside: impl Fn(&str, Vec<f32>) -> Option<Vec<f32>>,
 ) -> Vec<u8> {
-    let mut writer = Writer::new();
-    for (key, value) in model.gguf.metadata().iter() {
-        writer.set(key, value.clone());
-    }
-    let mut data: Vec<Vec<u8>> = Vec::new();
-    let mut n = 0;
     // Some have factors already, which are left out: these are other models.
     let has_factor = |name: &str| {
         let part = name.strip_suffix(".scale").or(name.strip_suffix(".input_scale"));
         let matrix = part.and_then(|part| model.gguf.tensor(&format!("{part}.weight")));
         matrix.is_some_and(&is_matrix)
     };
-    for tensor in model.gguf.tensors().iter().filter(|tensor| !has_factor(&tensor.name)) {
-        let bytes = model.gguf.bytes(tensor);
-        if !is_matrix(tensor) {
-            writer.tensor(&tensor.name, tensor.ty, &tensor.shape);
-            data.push(bytes.to_vec());
+    let mut n = 0;
+    let mut parts = Parts::of(&model.gguf);
+    for part in std::mem::take(&mut parts.tensors) {
+        if has_factor(&part.name) {
+            continue;
+        }
+        if !is_matrix(model.gguf.tensor(&part.name).unwrap()) {
+            parts.tensors.push(part);
             continue;
         }
         let factor = (1 + n % 5) as f32 / 64.0;
         n += 1;
-        let mut numbers = vec![0.0; tensor.elements() as usize];
-        dequantize(tensor.ty, bytes, &mut numbers);
-        numbers.iter_mut().for_each(|x| *x /= factor);
-        let mut blocks = Vec::new();
-        quantize(GgmlType::NVFP4, &numbers, &mut blocks).unwrap();
-        let experts = tensor.shape.iter().skip(2).product::<u64>() as usize;
-        let of_expert = blocks.len() / experts;
-        for (expert, blocks) in blocks.chunks_exact_mut(of_expert).enumerate() {
+        let numbers: Vec<f32> = part.numbers().iter().map(|x| x / factor).collect();
+        let mut matrix = part.with_numbers(GgmlType::NVFP4, &numbers);
+        let experts = part.shape.iter().skip(2).product::<u64>() as usize;
+        let of_expert = matrix.bytes.len() / experts;
+        for (expert, blocks) in matrix.bytes.chunks_exact_mut(of_expert).enumerate() {
             for code in blocks.chunks_exact_mut(36).flat_map(|block| &mut block[..4]) {
                 *code = (0..doublings(expert)).fold(*code, |code, _| doubled(code));
             }
         }
-        writer.tensor(&tensor.name, GgmlType::NVFP4, &tensor.shape);
-        data.push(blocks);
-        let name = tensor.name.strip_suffix(".weight").unwrap();
+        parts.tensors.push(matrix);
+        let name = part.name.strip_suffix(".weight").unwrap();
         let factors = (0..experts).map(|expert| factor / (1 << doublings(expert)) as f32).collect();
         for (end, factors) in [("scale", factors), ("input_scale", vec![3.0; experts])] {
             let Some(factors) = beside(end, factors) else { continue };
-            writer.tensor(&format!("{name}.{end}"), GgmlType::F32, &[factors.len() as u64]);
-            data.push(factors.iter().flat_map(|x| x.to_le_bytes()).collect());
+            let shape = [factors.len() as u64];
+            parts.tensors.push(Part::new(&format!("{name}.{end}"), GgmlType::F32, &shape, &factors));
         }
     }
-    let mut bytes = Vec::new();
-    writer.write(&mut bytes, |i, out| out.write(&data[i])).unwrap();
-    bytes
+    parts.bytes()
 }
 
 /// The same weights as floats, without factors.
 pub fn as_floats(gguf: &Gguf) -> Gguf {
-    let mut writer = Writer::new();
-    for (key, value) in gguf.metadata().iter() {
-        writer.set(key, value.clone());
-    }
-    let mut data: Vec<Vec<u8>> = Vec::new();
-    let numbers = |tensor: &TensorInfo| {
-        let mut numbers = vec![0.0; tensor.elements() as usize];
-        dequantize(tensor.ty, gguf.bytes(tensor), &mut numbers);
-        numbers
-    };
-    let factors = |tensor: &TensorInfo, end: &str| gguf.tensor(&tensor.name.replace(".weight", end));
-    let four_bits = |tensor: &&TensorInfo| tensor.ty == GgmlType::NVFP4;
-    let folded: Vec<String> = [".scale", ".input_scale"]
-        .iter()
-        .flat_map(|end| gguf.tensors().iter().filter(four_bits).filter_map(|tensor| factors(tensor, end)))
-        .map(|tensor| tensor.name.clone())
-        .collect();
-    for tensor in gguf.tensors().iter().filter(|tensor| !folded.contains(&tensor.name)) {
-        let mut all = numbers(tensor);
-        if let Some(factors) = factors(tensor, ".scale").filter(|_| four_bits(&tensor)) {
-            let factors = numbers(factors);
+    let factors = |tensor: &Part, end: &str| tensor.name.replace(".weight", end);
+    let mut parts = Parts::of(gguf);
+    let in_four_bits = parts.tensors.iter().filter(|tensor| tensor.ty == GgmlType::NVFP4);
+    let folded: Vec<String> =
+        in_four_bits.flat_map(|tensor| [".scale", ".input_scale"].map(|end| factors(tensor, end))).collect();
+    parts.tensors.retain(|tensor| !folded.contains(&tensor.name));
+    for tensor in &mut parts.tensors {
+        let mut all = tensor.numbers();
+        let name = factors(tensor, ".scale");
+        if tensor.ty == GgmlType::NVFP4 && gguf.tensor(&name).is_some() {
+            let factors = numbers(gguf, &name);
             let of_each = all.len() / factors.len();
             for (all, factor) in all.chunks_exact_mut(of_each).zip(factors) {
                 all.iter_mut().for_each(|x| *x *= factor);
             }
         }
-        writer.tensor(&tensor.name, GgmlType::F32, &tensor.shape);
-        data.push(all.iter().flat_map(|x| x.to_le_bytes()).collect());
+        *tensor = tensor.with_numbers(GgmlType::F32, &all);
     }
-    let mut bytes = Vec::new();
-    writer.write(&mut bytes, |i, out| out.write(&data[i])).unwrap();
-    Gguf::from_bytes("floats", bytes).unwrap()
+    parts.gguf("floats")
 }
 
 /// Factors as they belong.

@@ -9,7 +9,10 @@ use std::{
 
 use serde_json::Value;
 
-use super::child::{Limited, Start};
+use super::{
+    child::{Limited, Start},
+    program::program,
+};
 
 pub struct Server {
     pub child: Limited,
@@ -33,7 +36,7 @@ impl Server {
 
     /// With variables in its environment.
     pub fn start_in(variables: &[(&str, &str)], args: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
+        let mut command = program();
         command.args(["serve", "--port", "0", "--no-learn"]).args(args);
         if !args.contains(&"-c") {
             command.args(["-c", "512"]);
@@ -68,6 +71,28 @@ impl Server {
 
     pub fn json(&self, path: &str, body: &Value) -> Value {
         value(path, &self.post(path, body))
+    }
+
+    /// The text that a completion gives.
+    pub fn text(&self, body: &Value) -> Value {
+        self.json("/completion", body)["content"].clone()
+    }
+
+    /// The texts of several completions that are asked for at once.
+    pub fn texts(&self, bodies: &[Value]) -> Vec<Value> {
+        std::thread::scope(|scope| {
+            let asked: Vec<_> = bodies.iter().map(|body| scope.spawn(|| self.text(body))).collect();
+            asked.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    /// The answer is an error of this code, which says these words in one line.
+    #[track_caller]
+    pub fn refuses(&self, path: &str, body: &Value, code: u16, words: &str) {
+        let said = self.json(path, body);
+        let message = said["error"]["message"].as_str().unwrap_or_else(|| panic!("{path}: {body}: {said}"));
+        assert_eq!(said["error"]["code"], code, "{path}: {body}: {said}");
+        assert!(message.contains(words) && !message.contains('\n'), "{path}: {body}: {said}");
     }
 
     pub fn send(&self, method: &str, path: &str, body: &Value) -> String {

@@ -19,7 +19,7 @@ use spec_run_backend::{
 use spec_run_model::plan::{Op, Step, WeightId};
 
 use crate::{
-    common::embedded_model,
+    common::{coarse, embedded_model},
     running::{Always, encode, request, small, tokenizer},
 };
 
@@ -149,7 +149,7 @@ fn drafts_on_a_card_bring_what_the_formula_says() {
     let around = |inner| Box::new(Divided { inner, model: model.clone() }) as Box<dyn Backend>;
     let mut context = small(&model, 256).around_backend(around);
     let n_layer = model.n_layer();
-    let layers = (0..n_layer).fold(RunLayers::all(n_layer), |mask, l| mask.coarse_attn(l).coarse_mlp(l));
+    let layers = coarse(n_layer);
     let high_bits = MaskProposer::new("high bits", layers.clone());
 
     let (always, report) = run(&mut small(&model, 256), &high_bits, &mut Always { most: 24, others: 0 });

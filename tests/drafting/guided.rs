@@ -13,7 +13,7 @@ use spec_run::{
 };
 
 use crate::{
-    common::{context, embedded_model, families, five_layers, load, noise::source},
+    common::{coarse, context, embedded_model, families, five_layers, load, noise::source},
     running::{greedy, plain, request},
 };
 
@@ -118,10 +118,7 @@ fn guesses_save_steps_and_change_neither_drafts_nor_text() {
     for model in models.into_iter().chain(families.map(|family| family.model.clone())) {
         let (mut context, n_layer) = (small(&model), model.n_layer());
         let whole = RunLayers::all(n_layer);
-        let masks = [
-            (n_layer / 2..n_layer).fold(whole.clone(), |mask, l| mask.skip_mlp(l)),
-            (0..n_layer).fold(whole, |mask, l| mask.coarse_attn(l).coarse_mlp(l)),
-        ];
+        let masks = [(n_layer / 2..n_layer).fold(whole.clone(), |mask, l| mask.skip_mlp(l)), coarse(n_layer)];
         let prompt = PROMPT.map(|token| token % model.n_vocab() as u32);
         let mut request = request(&prompt, 60);
         request.ignore_eos = true;

@@ -11,7 +11,7 @@ use spec_run::{
 };
 
 use crate::{
-    common::{context, mtp::samples},
+    common::{context, mtp::samples, with_logits},
     running::{drafted, fixed, greedy, plain, request, same},
 };
 
@@ -117,8 +117,7 @@ fn its_agreement_on_a_text_is_how_often_it_says_what_the_model_says() {
         let text = sample.prompt();
         let guesses = guesses(&model, &text);
         let mut full = small(&model, 160);
-        let mut batch = Batch::prompt(&text, 0, 0);
-        batch.rows.iter_mut().for_each(|row| row.logits = true);
+        let batch = with_logits(&text, 0);
         full.decode(&batch).unwrap();
         let places = text.len() / 2..text.len() - 1;
         let agreed = places.clone().filter(|&pos| full.scores(pos).greedy() == guesses[pos - 1]).count();

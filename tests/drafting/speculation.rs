@@ -16,7 +16,7 @@ use spec_run::{
 };
 
 use crate::{
-    common::{self, context, embedded_model, fixture, load},
+    common::{self, coarse, context, embedded_model, fixture, load},
     running::{drafted, encode, fixed, greedy, plain, request, same, small, tokenizer},
 };
 
@@ -38,7 +38,7 @@ fn masks(n_layer: usize) -> Vec<RunLayers> {
         (n_layer / 2..n_layer).fold(all(), |m, l| m.skip_attn(l).skip_mlp(l)),
         all().skip_attn(0).skip_mlp(0).skip_attn(last).skip_mlp(last),
         nothing_but_the_head(n_layer),
-        (0..n_layer).fold(all(), |m, l| m.coarse_attn(l).coarse_mlp(l)),
+        coarse(n_layer),
         steps(&[last, 0, 0, 1, 1, 1, 0, last]),
     ]
 }

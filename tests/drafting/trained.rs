@@ -9,7 +9,7 @@ use serde_json::Value;
 use spec_run::{
     Batch, Context, ContextConfig, Error, Gguf, Model,
     engine::MakeProposers,
-    gguf::{self, Writer},
+    gguf,
     scores::{Scores, Want},
     speculation::{
         Apart, Fixed, Left, Passes, Proposer, ReadsRows, SourceInfo, SourceKind, Supply, TrainedSource,
@@ -17,7 +17,7 @@ use spec_run::{
 };
 
 use crate::{
-    common::{bits, context, embedded_model, five_layers, fixture, in_floats::f32_cache, load},
+    common::{bits, context, embedded_model, five_layers, fixture, in_floats::f32_cache, load, parts::Parts},
     running::{Always, drafted, fixed, greedy, plain, request, same, samplers, three_together},
 };
 
@@ -46,9 +46,12 @@ fn small(model: &Arc<Model>, n_ctx: u32) -> Context {
     })
 }
 
+fn whole(name: &str) -> Gguf {
+    Gguf::open(&golden(&format!("{name}.gguf"))).unwrap()
+}
+
 fn source(name: &str, n_ctx: u32) -> TrainedSource {
-    let gguf = Gguf::open(&golden(&format!("{name}.gguf"))).unwrap();
-    opened(&gguf, &model(), n_ctx).unwrap()
+    opened(&whole(name), &model(), n_ctx).unwrap()
 }
 
 fn opened(gguf: &Gguf, of: &Model, n_ctx: u32) -> Result<TrainedSource, Error> {
@@ -273,7 +276,7 @@ fn a_dspark_head_adds_a_row_of_a_product_to_its_logits() {
     let prompt: Vec<u32> = (3..40).collect();
     let tokens = [7, 300, 7, 42];
     for name in ["dspark-two-layers", "dspark-of-some-tokens"] {
-        let whole = Gguf::open(&golden(&format!("{name}.gguf"))).unwrap();
+        let whole = whole(name);
         let (of_token, to_logits) = (floats(&whole, "markov_w1.weight"), floats(&whole, "markov_w2.weight"));
         let rank = of_token.len() / 512;
         let drafted: Vec<usize> = match whole.tensor("d2t") {
@@ -301,7 +304,7 @@ fn a_dspark_head_adds_a_row_of_a_product_to_its_logits() {
             found
         };
         let nothing = vec![0; 4 * to_logits.len()];
-        let without = logits(&changed(name, None, Some(("markov_w2.weight", &nothing))));
+        let without = logits(&with_bytes(name, "markov_w2.weight", &nothing));
         for ((with, without), token) in std::iter::zip(logits(&whole), without).zip(tokens) {
             let row = &of_token[token as usize * rank..][..rank];
             for (to, &of) in to_logits.chunks_exact(rank).zip(&drafted) {
@@ -347,60 +350,48 @@ fn a_head_has_what_an_earlier_text_showed_it_of_a_prompt() {
     }
 }
 
-/// A head with another key, or other bytes in a tensor.
-fn changed(name: &str, key: Option<(&str, gguf::Value)>, tensor: Option<(&str, &[u8])>) -> Gguf {
-    let whole = Gguf::open(&golden(&format!("{name}.gguf"))).unwrap();
-    let mut writer = Writer::new();
-    for (key, value) in whole.metadata().iter() {
-        writer.set(key, value.clone());
-    }
-    if let Some((key, value)) = key {
-        writer.set(key, value);
-    }
-    for tensor in whole.tensors() {
-        writer.tensor(&tensor.name, tensor.ty, &tensor.shape);
-    }
-    let mut bytes = Vec::new();
-    writer
-        .write(&mut bytes, |i, out| {
-            let info = &whole.tensors()[i];
-            let mut bytes = whole.bytes(info).to_vec();
-            if let Some((_, begin)) = tensor.filter(|(name, _)| *name == info.name) {
-                bytes[..begin.len()].copy_from_slice(begin);
-            }
-            out.write(&bytes)
-        })
-        .unwrap();
-    Gguf::from_bytes("head.gguf", bytes).unwrap()
+/// A head with another key.
+fn with_key(name: &str, key: &str, value: impl Into<gguf::Value>) -> Gguf {
+    Parts::of(&whole(name)).with(key, value).gguf("head.gguf")
+}
+
+/// A head with other bytes at the beginning of a tensor.
+fn with_bytes(name: &str, tensor: &str, begin: &[u8]) -> Gguf {
+    let mut parts = Parts::of(&whole(name));
+    parts.tensor(tensor).bytes[..begin.len()].copy_from_slice(begin);
+    parts.gguf("head.gguf")
 }
 
 #[test]
 fn heads_that_cannot_be_are_one_line() {
-    let layers = |layers: &[u32]| gguf::Value::Array(gguf::Array::U32(layers.to_vec()));
     let of = model();
     let wrong = |head: &Gguf, of: &Model, what: &str| {
         let error = opened(head, of, 64).err().unwrap_or_else(|| panic!("{what} is expected")).to_string();
         assert!(error.contains(what) && error.lines().count() == 1, "{error}");
     };
-    let by_key = |key: &str, value: gguf::Value| changed("eagle-own-tables", Some((key, value)), None);
-    wrong(&by_key("eagle3.target_layers", layers(&[1, 2])), &of, "three layers");
-    wrong(&by_key("eagle3.target_layers", layers(&[3, 2, 1])), &of, "ascending");
-    wrong(&by_key("eagle3.target_layers", layers(&[0, 2, 3])), &of, "from 1 on");
-    wrong(&by_key("eagle3.target_layers", layers(&[2, 3, 6])), &of, "layers [2, 3, 6]");
-    wrong(&by_key("eagle3.target_hidden_size", gguf::Value::U32(32)), &of, "shape");
-    wrong(&by_key("eagle3.block_count", gguf::Value::U32(2)), &of, "must be 1");
-    wrong(&changed("eagle-own-tables", None, Some(("d2t", &512i64.to_le_bytes()))), &of, "below 512");
-    wrong(&changed("eagle-own-tables", None, Some(("d2t", &(-1i64).to_le_bytes()))), &of, "`d2t`");
-    let dflash = |key: &str, value: gguf::Value| changed("dflash-one-layer", Some((key, value)), None);
-    let number = gguf::Value::U32;
-    wrong(&dflash("tokenizer.ggml.mask_token_id", number(512)), &of, "below 512");
-    wrong(&dflash("dflash.attention.sliding_window", number(64)), &of, "windows");
-    wrong(&dflash("dflash.hyper_connection_count", number(4)), &of, "hyper-connections");
-    wrong(&dflash("dflash.hidden_activation", gguf::Value::String("relu".into())), &of, "silu or gelu");
-    let dspark = |key: &str, value: gguf::Value| changed("dspark-of-some-tokens", Some((key, value)), None);
-    wrong(&dspark("dflash.block_size", number(0)), &of, "between 1 and");
-    wrong(&dspark("dflash.sample_from_anchor", number(1)), &of, "sample_from_anchor");
-    let head = changed("eagle-own-tables", None, None);
+    use gguf::Value;
+
+    let list = |layers: &[u32]| Value::from(layers.to_vec());
+    let (eagle, dflash, dspark) = ("eagle-own-tables", "dflash-one-layer", "dspark-of-some-tokens");
+    for (name, key, value, what) in [
+        (eagle, "eagle3.target_layers", list(&[1, 2]), "three layers"),
+        (eagle, "eagle3.target_layers", list(&[3, 2, 1]), "ascending"),
+        (eagle, "eagle3.target_layers", list(&[0, 2, 3]), "from 1 on"),
+        (eagle, "eagle3.target_layers", list(&[2, 3, 6]), "layers [2, 3, 6]"),
+        (eagle, "eagle3.target_hidden_size", Value::U32(32), "shape"),
+        (eagle, "eagle3.block_count", Value::U32(2), "must be 1"),
+        (dflash, "tokenizer.ggml.mask_token_id", Value::U32(512), "below 512"),
+        (dflash, "dflash.attention.sliding_window", Value::U32(64), "windows"),
+        (dflash, "dflash.hyper_connection_count", Value::U32(4), "hyper-connections"),
+        (dflash, "dflash.hidden_activation", "relu".into(), "silu or gelu"),
+        (dspark, "dflash.block_size", Value::U32(0), "between 1 and"),
+        (dspark, "dflash.sample_from_anchor", Value::U32(1), "sample_from_anchor"),
+    ] {
+        wrong(&with_key(name, key, value), &of, what);
+    }
+    wrong(&with_bytes(eagle, "d2t", &512i64.to_le_bytes()), &of, "below 512");
+    wrong(&with_bytes(eagle, "d2t", &(-1i64).to_le_bytes()), &of, "`d2t`");
+    let head = whole(eagle);
     // Rows of 288 numbers, and 2048 tokens.
     wrong(&head, &embedded_model(), "cannot draft for");
     let test = "heads_that_cannot_be_are_one_line";
@@ -419,7 +410,7 @@ fn a_head_that_is_damaged_drafts_nothing_that_counts() {
     request.ignore_eos = true;
     let mut context = small(&model, 128);
     let expected = plain(&mut context, &greedy(), &request, usize::MAX);
-    let head = changed("eagle-own-tables", None, Some(("fc.weight", &f32::NAN.to_le_bytes())));
+    let head = with_bytes("eagle-own-tables", "fc.weight", &f32::NAN.to_le_bytes());
     let proposer = opened(&head, &model, 256).unwrap().proposer();
     let (found, _) = drafted(&mut context, &greedy(), &request, usize::MAX, proposer, fixed(4));
     same(&found, &expected, "with a head of NaN");

@@ -1,18 +1,16 @@
 //! Embeddings of every kind of encoder, and of decoders, against llama.cpp on tiny random models; and a vector's bits, which
 //! are the same alone and in company.
 
-use std::sync::Arc;
-
 use spec_run::{
-    Batch, Context, ContextConfig, Embedder, Error, Gguf, Model,
+    Batch, Context, ContextConfig, Embedder, Error,
     context::Isa,
     embed::{Pooling, cosine},
-    gguf::Writer,
 };
 
 use crate::common::{
     bits,
     embeddings::{allowed, embedder, farthest, golden, model},
+    parts::Parts,
 };
 
 #[test]
@@ -120,23 +118,11 @@ fn what_cannot_be_embedded_is_refused_in_one_line() {
 #[test]
 fn a_table_of_one_type_may_be_a_vector() {
     let whole = model("bert");
-    let mut writer = Writer::new();
-    whole.gguf.metadata().iter().for_each(|(key, value)| {
-        writer.set(key, value.clone());
-    });
-    let is_types = |name: &str| name == "token_types.weight";
-    let tensors = whole.gguf.tensors();
-    for tensor in tensors {
-        let shape = if is_types(&tensor.name) { &tensor.shape[..1] } else { &tensor.shape[..] };
-        writer.tensor(&tensor.name, tensor.ty, shape);
-    }
-    let mut bytes = Vec::new();
-    let numbers = |i: usize| {
-        let bytes = whole.gguf.bytes(&tensors[i]);
-        if is_types(&tensors[i].name) { &bytes[..bytes.len() / 2] } else { bytes }
-    };
-    writer.write(&mut bytes, |i, out| out.write(numbers(i))).unwrap();
-    let vector = Arc::new(Model::load(Arc::new(Gguf::from_bytes("one type", bytes).unwrap())).unwrap());
+    let mut parts = Parts::of(&whole.gguf);
+    let types = parts.tensor("token_types.weight");
+    types.shape.truncate(1);
+    types.bytes.truncate(types.bytes.len() / 2);
+    let vector = parts.model("one type");
     let text = &golden().texts[..1];
     let made = |model| embedder(model, None, |_| {}).embed(text).unwrap();
     assert_eq!(made(&vector), made(&whole));

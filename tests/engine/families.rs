@@ -6,7 +6,8 @@ use crate::common::{
     all_logits, bits, context,
     families::{exactly, families, mixed},
     in_floats::{floats, in_floats, relative_error},
-    rewritten,
+    parts::Parts,
+    with_logits,
 };
 use spec_run::{
     Batch, Model, RunLayers,
@@ -16,7 +17,7 @@ use spec_run::{
 
 /// The same model with another number under one of its keys.
 fn with_key(model: &Model, key: &str, value: u32) -> Arc<Model> {
-    rewritten(model, |writer| _ = writer.set(&format!("{}.{key}", model.arch), value), |tensor| tensor.ty)
+    Parts::of(&model.gguf).with(&format!("{}.{key}", model.arch), value).model("with another number")
 }
 
 #[test]
@@ -131,11 +132,7 @@ fn with_any_budget_the_bits_are_those_of_memory() {
             context.remove(0);
             let mut at = 0;
             for size in [1, 1, 1, 2, 4, 1, 8, 1] {
-                let mut batch = Batch::new();
-                for (pos, &token) in text.iter().enumerate().skip(at).take(size) {
-                    batch.push(token, pos as u32, 0, true);
-                }
-                context.decode(&batch).unwrap();
+                context.decode(&with_logits(&text[at..at + size], at as u32)).unwrap();
                 for row in 0..size {
                     assert!(bits(context.logits(row)) == expected[at + row], "{case}: row {}", at + row);
                 }
@@ -219,12 +216,10 @@ fn without_attention_the_last_row_is_the_same_whatever_is_asked_for() {
         let mask = (0..n_layer).fold(RunLayers::all(n_layer), |mask, layer| mask.skip_attn(layer));
         let mut context = family.context(|_| {});
         let text = &family.text()[..12];
-        let mut batch = Batch::prompt(text, 0, 0).with_layers(mask);
-        context.decode(&batch).unwrap();
+        context.decode(&Batch::prompt(text, 0, 0).with_layers(mask.clone())).unwrap();
         let alone = bits(context.logits(0));
         context.remove(0);
-        batch.rows.iter_mut().for_each(|row| row.logits = true);
-        context.decode(&batch).unwrap();
+        context.decode(&with_logits(text, 0).with_layers(mask)).unwrap();
         assert!(bits(context.logits(text.len() - 1)) == alone, "{}", family.name);
     }
 }

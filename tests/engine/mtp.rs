@@ -1,18 +1,16 @@
 //! The head that predicts one token more (MTP): llama.cpp's numbers for it, and the same bits however its rows are made.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 use spec_run::{
-    Batch, Context, Model,
+    Batch, Context,
     batch::{Mtp, Row},
-    gguf::Writer,
 };
 
 use crate::common::{
-    bits, changed, context,
+    bits, context,
     families::{exactly, log_probabilities},
     mtp::{Sample, samples},
+    parts::Parts,
 };
 
 /// With keys and values in f32.
@@ -150,9 +148,7 @@ fn a_count_of_heads_that_is_not_the_tensors_is_told_by_its_key() {
         for (count, words) in
             [(0u32, "at least 1: block 4 is a head"), (2, "at most 1: block 3 is no head"), (5, "less than")]
         {
-            let edit = |writer: &mut Writer| _ = writer.set(&key, count);
-            let file = changed(&sample.model, edit, |tensor| tensor.ty, |_, _| {});
-            let error = Model::load(Arc::new(file)).err().expect("another model").to_string();
+            let error = Parts::of(&sample.model.gguf).with(&key, count).refused("another model");
             assert!(error.contains(&format!("`{key}` is {count}")) && error.contains(words), "{error}");
         }
     }

@@ -26,7 +26,7 @@ fn a_forecast_counts_the_bytes_that_passes_read() {
     let n_layer = model.n_layer();
     let context = common::context(&model, |_| ());
     let skips = RunLayers::all(n_layer).skip_attn(3).skip_mlp(3).skip_mlp(7);
-    let coarse = (0..n_layer).fold(RunLayers::all(n_layer), |mask, l| mask.coarse_attn(l).coarse_mlp(l));
+    let coarse = common::coarse(n_layer);
     let mixed = coarse.clone().skip_attn(5).skip_mlp(6);
     for mask in [skips, coarse, mixed] {
         let request = PlacementRequest { draft: Some(mask.clone()), ..PlacementRequest::default() };
@@ -42,7 +42,7 @@ fn a_forecast_counts_the_bytes_that_passes_read() {
 fn a_plan_puts_low_planes_into_ram_where_drafts_do_without() {
     let model = common::embedded_model();
     let n_layer = model.n_layer();
-    let coarse = (0..n_layer).fold(RunLayers::all(n_layer), |mask, l| mask.coarse_attn(l).coarse_mlp(l));
+    let coarse = common::coarse(n_layer);
     let request = PlacementRequest { draft: Some(coarse), ..PlacementRequest::default() };
     let never = Acceptance::new(&[0.0], Origin::Given);
     let basis = Basis { crossing: Known::given(1e-9), by_two_bits: never, ..Basis::default() };

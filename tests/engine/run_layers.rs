@@ -4,47 +4,23 @@
 use crate::common;
 use std::sync::Arc;
 
-use common::{all_logits, bits, context, embedded_model, tokens};
-use spec_run::{
-    Batch, Error, Gguf, Model, RunLayers,
-    gguf::{Value, Writer},
-    mask::LayerBits,
-};
+use common::{all_logits, bits, context, embedded_model, masked_logits, parts::Parts, tokens};
+use spec_run::{Batch, Error, Model, RunLayers, mask::LayerBits};
 
 /// The embedded model written anew without one layer, the later ones renumbered.
 fn without_layer(model: &Model, gone: usize) -> Arc<Model> {
     let n_layer = model.n_layer();
-    let mut writer = Writer::new();
-    for (key, value) in model.gguf.metadata().iter() {
-        let value = if key == "llama.block_count" { Value::U32(n_layer as u32 - 1) } else { value.clone() };
-        writer.set(key, value);
-    }
-    let mut sources = Vec::new();
-    for tensor in model.gguf.tensors() {
-        let mut name = tensor.name.clone();
-        if let Some((layer, rest)) = name.strip_prefix("blk.").and_then(|r| r.split_once('.')) {
-            let layer: usize = layer.parse().unwrap();
-            if layer == gone {
-                continue;
+    let mut parts = Parts::of(&model.gguf).with("llama.block_count", n_layer as u32 - 1);
+    parts.tensors.retain(|tensor| !tensor.name.starts_with(&format!("blk.{gone}.")));
+    for tensor in &mut parts.tensors {
+        for layer in gone + 1..n_layer {
+            if let Some(rest) = tensor.name.strip_prefix(&format!("blk.{layer}.")) {
+                tensor.name = format!("blk.{}.{rest}", layer - 1);
+                break;
             }
-            name = format!("blk.{}.{rest}", if layer > gone { layer - 1 } else { layer });
         }
-        writer.tensor(&name, tensor.ty, &tensor.shape);
-        sources.push(model.gguf.bytes(tensor));
     }
-    let mut bytes = Vec::new();
-    writer.write(&mut bytes, |i, out| out.write(sources[i])).unwrap();
-    Arc::new(Model::load(Arc::new(Gguf::from_bytes("without a layer", bytes).unwrap())).unwrap())
-}
-
-fn masked_logits(context: &mut spec_run::Context, text: &[u32], mask: &RunLayers) -> Vec<Vec<u32>> {
-    context.remove(0);
-    let mut batch = Batch::new().with_layers(mask.clone());
-    for (pos, &token) in text.iter().enumerate() {
-        batch.push(token, pos as u32, 0, true);
-    }
-    context.decode(&batch).unwrap();
-    (0..text.len()).map(|i| bits(context.logits(i))).collect()
+    parts.model("without a layer")
 }
 
 #[test]

@@ -4,7 +4,9 @@
 use crate::common;
 use std::{sync::Arc, time::Duration};
 
-use common::{all_logits, bits, context, embedded_model, fixture, load, same_in_batches, tokens};
+use common::{
+    all_logits, bits, coarse, context, embedded_model, fixture, load, same_in_batches, tokens, with_logits,
+};
 use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers,
     context::{Isa, KvType, Planes},
@@ -122,8 +124,7 @@ fn packing_between_passes_does_not_change_a_bit() {
         let (mut logits, mut passes) = (Vec::new(), 0);
         for (i, part) in text.chunks(3).enumerate() {
             passes += usize::from(!context.is_packed());
-            let mut batch = Batch::prompt(part, 3 * i as u32, 0);
-            batch.rows.iter_mut().for_each(|row| row.logits = true);
+            let batch = with_logits(part, 3 * i as u32);
             context.decode(&batch).unwrap();
             logits.extend((0..part.len()).map(|row| bits(context.logits(row))));
             (0..9).for_each(|_| context.pack_more(Duration::ZERO).unwrap());
@@ -154,7 +155,7 @@ fn a_coarse_pass_packs_what_waits() {
 fn a_coarse_row_is_the_same_in_a_batch_of_any_size() {
     let model = embedded_model();
     let n_layer = model.n_layer();
-    let coarse = (0..n_layer).fold(RunLayers::all(n_layer), |m, l| m.coarse_attn(l).coarse_mlp(l));
+    let coarse = coarse(n_layer);
     let text = tokens(21, 16, n_vocab(&model));
     let mut context = context(&model, |_| {});
     assert!(

@@ -7,7 +7,7 @@ use spec_run::{
     shortlist::{SHELF, Shortlist},
 };
 
-use crate::common::{bits, context, embedded_model, families, tokens};
+use crate::common::{bits, context, embedded_model, families, tokens, with_logits};
 
 /// Whether the logits of a pass with this list are those of the pass without it, and nothing else is possible.
 fn check(context: &mut Context, batch: &Batch, list: &Arc<Shortlist>, name: &str) {
@@ -32,8 +32,7 @@ fn batches(n_vocab: usize, n_layer: usize) -> Vec<Batch> {
     let text = tokens(40, 11, n_vocab);
     let mut batches: Vec<Batch> = [1, 3, 40].map(|n| Batch::prompt(&text[..n], 0, 0)).into();
     for n in [3, 40] {
-        let mut batch = Batch::prompt(&text[..n], 0, 0);
-        batch.rows.iter_mut().for_each(|row| row.logits = true);
+        let batch = with_logits(&text[..n], 0);
         batches.push(batch.clone());
         batches.push(batch.with_layers(RunLayers::exit(n_layer, n_layer / 2)));
     }

@@ -2,7 +2,7 @@
 
 use spec_run::{Batch, Context, RunLayers};
 
-use crate::common::{context, embedded_model};
+use crate::common::{context, embedded_model, with_logits};
 
 const TEXT: [u32; 11] = [1, 403, 407, 261, 378, 596, 1082, 322, 727, 13, 278];
 
@@ -66,8 +66,7 @@ fn a_tap_is_where_a_pass_can_rest() {
     for layer in [1, 3, model.n_layer()] {
         let tapped = decoded(&mut context, TEXT.len(), &[layer], |_| true);
         context.remove_all();
-        let mut batch = Batch { keep_hidden: Some(layer), ..Batch::new() };
-        TEXT.iter().zip(0..).for_each(|(&token, pos)| batch.push(token, pos, 0, true));
+        let batch = Batch { keep_hidden: Some(layer), ..with_logits(&TEXT, 0) };
         context.decode(&batch).unwrap();
         for (i, row) in tapped.iter().enumerate() {
             let kept: Vec<u32> = context.hidden(i).iter().map(|x| x.to_bits()).collect();

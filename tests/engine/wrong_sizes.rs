@@ -1,27 +1,14 @@
 //! Sizes of recurrent layers and latents that are not those of the tensors: the error names the key.
 
-use crate::common::fixture;
-use spec_run::{
-    Gguf, Model,
-    gguf::{Value, Writer},
-};
+use crate::common::{fixture, parts::Parts};
+use spec_run::{Gguf, Model};
 
 /// The error for a file with one number changed.
 fn refused(file: &Gguf, key: &str, number: u32) -> String {
-    let mut writer = Writer::new();
-    for (key, value) in file.metadata().iter() {
-        writer.set(key, value.clone());
-    }
     let arch = file.metadata().str("general.architecture").unwrap().unwrap();
     let full = format!("{arch}.{key}");
     assert!(file.metadata().u32(&full).unwrap().is_some_and(|now| now != number), "{full}");
-    writer.set(&full, Value::U32(number));
-    for tensor in file.tensors() {
-        writer.tensor(&tensor.name, tensor.ty, &tensor.shape);
-    }
-    let mut bytes = Vec::new();
-    writer.write(&mut bytes, |i, out| out.write(file.bytes(&file.tensors()[i]))).unwrap();
-    let file = Gguf::from_bytes("broken.gguf", bytes).unwrap();
+    let file = Parts::of(file).with(&full, number).gguf("broken.gguf");
     Model::load(file.into()).err().unwrap_or_else(|| panic!("{full} {number} is taken")).to_string()
 }
 

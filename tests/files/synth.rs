@@ -4,11 +4,9 @@
 use crate::common;
 use std::{ops::ControlFlow, sync::Arc};
 
-use common::{all_logits, context, tokens};
+use common::{all_logits, context, parts::numbers, tokens, with_logits};
 use spec_run::{
-    Batch, Context, Gguf, Model, RunLayers, Tokenizer, embedded,
-    quant::{GgmlType, dequantize},
-    tokenizer::EncodeOptions,
+    Batch, Context, Gguf, Model, RunLayers, Tokenizer, embedded, quant::GgmlType, tokenizer::EncodeOptions,
 };
 use spec_run_synth::{Arch, Experts, Latent, Mix, Recipe, Recurrent, Shape, Skippable};
 
@@ -55,12 +53,7 @@ fn model(recipe: &Recipe) -> Arc<Model> {
 
 fn logits(context: &mut Context, tokens: &[u32], mask: Option<RunLayers>) -> Vec<Vec<f32>> {
     context.remove(0);
-    let mut batch = Batch::new();
-    batch.run_layers = mask;
-    for (pos, &token) in tokens.iter().enumerate() {
-        batch.push(token, pos as u32, 0, true);
-    }
-    context.decode(&batch).unwrap();
+    context.decode(&Batch { run_layers: mask, ..with_logits(tokens, 0) }).unwrap();
     (0..tokens.len()).map(|i| context.logits(i).to_vec()).collect()
 }
 
@@ -267,12 +260,7 @@ fn only_output_projections_of_the_named_layers_are_scaled() {
     scaled.skippable = Skippable { attn: vec![1], mlp: vec![2], epsilon: 0.25 };
     let (plain, scaled) = (gguf(&plain), gguf(&scaled));
     for tensor in plain.tensors() {
-        let values = |file: &Gguf| {
-            let tensor = file.tensor(&tensor.name).unwrap();
-            let mut out = vec![0.0; tensor.elements() as usize];
-            dequantize(GgmlType::F32, file.bytes(tensor), &mut out);
-            out
-        };
+        let values = |file: &Gguf| numbers(file, &tensor.name);
         let is_named = ["blk.1.attn_output.weight", "blk.2.ffn_down.weight"].contains(&&*tensor.name);
         let factor = if is_named { 0.25 } else { 1.0 };
         let expected: Vec<f32> = values(&plain).iter().map(|x| factor * x).collect();

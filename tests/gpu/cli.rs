@@ -1,17 +1,21 @@
 //! The program on a GPU, from outside.
 
-use std::process::Command;
+use serde_json::Value;
 
 use crate::common;
-use common::{gpu, run, stdout};
+use common::{
+    gpu,
+    program::{Folder, json, program, run, stdout},
+};
 
 /// All that it says.
 fn stderr(args: &[&str]) -> String {
-    String::from_utf8(run(&[args, &["-v"]].concat()).stderr).unwrap()
+    run(&[args, &["-v"]].concat()).said()
 }
 
-fn json(args: &[&str]) -> serde_json::Value {
-    serde_json::from_str(&stdout(args)).unwrap()
+/// What a list of devices has of one.
+fn listed<'l>(list: &'l Value, device: &str) -> &'l Value {
+    list["devices"].as_array().unwrap().iter().find(|found| found["name"] == device).unwrap()
 }
 
 #[test]
@@ -20,7 +24,7 @@ fn devices_are_listed_with_what_would_be_used() {
     let text = stdout(&["devices"]);
     assert!(text.contains(&device) && text.contains("cpu: "), "{text}");
     let list = json(&["devices", "--json"]);
-    let found = list["devices"].as_array().unwrap().iter().find(|d| d["name"] == device.as_str()).unwrap();
+    let found = listed(&list, &device);
     assert!(found["max_binding_bytes"].as_u64().unwrap() >= 128 << 20, "{found}");
     assert!(found["problem"].is_null() && found["features"]["timestamps"].is_boolean(), "{found}");
     // Software is never the default.
@@ -32,9 +36,8 @@ fn devices_are_listed_with_what_would_be_used() {
 fn a_greedy_text_is_the_same_on_every_device() {
     let Some(device) = gpu::device("a_greedy_text_is_the_same_on_every_device") else { return };
     let tokens = |more: &[&str]| {
-        let mut args = vec!["-p", "Once upon a time", "-n", "16", "--temp", "0", "--json"];
-        args.extend(more);
-        json(&args)["tokens"].clone()
+        let args = ["-p", "Once upon a time", "-n", "16", "--temp", "0", "--json"];
+        json(&[&args, more].concat())["tokens"].clone()
     };
     let cpu = tokens(&["--device", "cpu"]);
     assert_eq!(cpu.as_array().unwrap().len(), 16);
@@ -66,7 +69,7 @@ fn a_gpu_that_cannot_be_had_is_one_line() {
     let Some(device) = gpu::device("a_gpu_that_cannot_be_had_is_one_line") else { return };
     let fails = |args: &[&str], code: i32, words: &[&str]| {
         let output = run(args);
-        let message = String::from_utf8(output.stderr.clone()).unwrap();
+        let message = output.said();
         let lines: Vec<_> = message.lines().filter(|l| l.starts_with("spec-run: ")).collect();
         assert!(output.status.code() == Some(code) && output.stdout.is_empty(), "{args:?}: {message}");
         assert_eq!(lines.len(), 1, "{args:?}: {message}");
@@ -89,9 +92,8 @@ fn a_gpu_that_cannot_be_had_is_one_line() {
 #[test]
 fn what_stays_in_the_file_changes_nothing() {
     let tokens = |more: &[&str]| {
-        let mut args = vec!["-p", "Once", "-n", "12", "--temp", "0", "--json", "--device", "cpu"];
-        args.extend(more);
-        json(&args)["tokens"].clone()
+        let args = ["-p", "Once", "-n", "12", "--temp", "0", "--json", "--device", "cpu"];
+        json(&[&args, more].concat())["tokens"].clone()
     };
     assert_eq!(tokens(&["--ram", "5MiB"]), tokens(&[]));
     let divided = stderr(&["-n", "1", "--device", "cpu", "--ram", "5MiB"]);
@@ -105,29 +107,29 @@ fn kernels_are_chosen_by_name() {
     let forced = |name: &str| stderr(&["-n", "1", "--device", &device, "--gpu-variant", name]);
     assert!(forced("dot4").contains("dot4 kernels"), "{}", forced("dot4"));
     assert!(!forced("plain").contains("kernels"), "{}", forced("plain"));
-    let output = run(&["-n", "1", "--device", &device, "--gpu-variant", "dot8"]);
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(2) && message.contains("auto, plain, dot4 or coop"), "{message}");
-    let lists = json(&["devices", "--json"]);
-    let found = lists["devices"].as_array().unwrap().iter().find(|d| d["name"] == device.as_str()).unwrap();
-    if found["features"]["cooperative matrices"] == false {
-        let output = run(&["-n", "1", "--device", &device, "--gpu-variant", "coop"]);
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        let line = "--gpu-variant coop: the driver does not offer it";
-        assert!(output.status.code() == Some(1) && message.contains(line), "{message}");
+    let refused = |name: &str, code: i32, words: &str| {
+        let output = run(&["-n", "1", "--device", &device, "--gpu-variant", name]);
+        let message = output.said();
+        assert!(output.status.code() == Some(code) && message.contains(words), "{message}");
+    };
+    refused("dot8", 2, "auto, plain, dot4 or coop");
+    if listed(&json(&["devices", "--json"]), &device)["features"]["cooperative matrices"] == false {
+        refused("coop", 1, "--gpu-variant coop: the driver does not offer it");
     }
-    let directory = tempfile::tempdir().unwrap();
-    let cache = directory.path().to_str().unwrap();
+    let directory = Folder::new();
+    let cache = directory.to_str().unwrap();
     let untried = stdout(&["devices", "--gpu-cache", cache]);
     assert!(untried.contains("not tried yet"), "{untried}");
     let tried = json(&["devices", "--try", "--json", "--gpu-cache", cache]);
-    let tried = tried["devices"].as_array().unwrap().iter().find(|d| d["name"] == device.as_str()).unwrap();
+    let tried = listed(&tried, &device);
     let scores = tried["kernels"]["tried"].as_array().unwrap();
-    let dot4 = scores.iter().find(|s| s["variant"] == "dot4").expect("every device has it");
-    assert!(dot4["fault"].is_null() && dot4["faster"].as_array().unwrap().len() == 3, "{dot4}");
+    let is_right = |variant: &str| {
+        let score = scores.iter().find(|score| score["variant"] == variant).expect(variant);
+        assert!(score["fault"].is_null() && score["faster"].as_array().unwrap().len() == 3, "{score}");
+    };
+    is_right("dot4");
     if tried["features"]["cooperative matrices"] == true {
-        let coop = scores.iter().find(|s| s["variant"] == "coop").expect("it is offered");
-        assert!(coop["fault"].is_null() && coop["faster"].as_array().unwrap().len() == 3, "{coop}");
+        is_right("coop");
     }
     assert!(tried["read_bytes_s"].as_f64().unwrap() > 0.0, "{tried}");
     assert!(tried["round_trip_s"].as_f64().unwrap() > 0.0, "{tried}");
@@ -139,8 +141,8 @@ fn kernels_are_chosen_by_name() {
 #[test]
 fn a_new_device_is_tried_once_and_that_is_said() {
     let Some(device) = gpu::device("a_new_device_is_tried_once_and_that_is_said") else { return };
-    let directory = tempfile::tempdir().unwrap();
-    let cache = directory.path().to_str().unwrap();
+    let directory = Folder::new();
+    let cache = directory.to_str().unwrap();
     let first = stderr(&["-n", "1", "--device", &device, "--gpu-cache", cache]);
     let line = format!("trying kernels on {device} (once) ...");
     assert_eq!(first.lines().filter(|l| **l == line).count(), 1, "{first}");
@@ -149,9 +151,8 @@ fn a_new_device_is_tried_once_and_that_is_said() {
     // What was measured is what plans rest on, unless told.
     let args = ["--dry-run", "--json", "--device", &device, "--gpu-cache", cache];
     let speeds = |more: &[&str]| json(&[&args[..], more].concat())["speeds"]["vram"].clone();
-    let listed = json(&["devices", "--json", "--gpu-cache", cache]);
-    let listed = listed["devices"].as_array().unwrap().iter().find(|d| d["name"] == device.as_str()).unwrap();
-    let (measured, known) = (speeds(&[]), listed["read_bytes_s"].as_f64().unwrap() / 1e9);
+    let list = json(&["devices", "--json", "--gpu-cache", cache]);
+    let (measured, known) = (speeds(&[]), listed(&list, &device)["read_bytes_s"].as_f64().unwrap() / 1e9);
     assert_eq!(measured["origin"], "measured");
     assert!((measured["gb_s"].as_f64().unwrap() / known - 1.0).abs() < 1e-9, "{measured}, {known}");
     let given = speeds(&["--speeds", "7,-,-"]);
@@ -201,7 +202,7 @@ fn keys_and_values_that_do_not_fit_a_gpu_are_one_line_or_a_plan() {
     // 16 layers of keys and values for so many tokens are a multiple of the budget.
     let args = ["--dry-run", "--device", &device, "--vram", "24MiB", "-c", "8192", "--speeds", "1,1,1"];
     let output = run(&args);
-    let (table, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (table, errors) = (output.printed(), output.said());
     match output.status.code() {
         Some(0) => assert!(table.contains("VRAM budget 24.0 MiB") && table.contains("RAM "), "{table}"),
         code => {
@@ -227,22 +228,20 @@ fn texts_of_a_divided_model_are_the_same_whatever_drafts() {
         let out = json(&[&divided[..], &forecast, &text, &more.concat()].concat());
         (out["tokens"].clone(), out["logprobs"].clone())
     };
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("plan.json");
-    let pinned = ["--placement", file.to_str().unwrap()];
+    let folder = Folder::new();
+    let pinned = ["--placement", &folder.path("plan.json")];
     let plan = |more: &[&[&str]]| {
-        let plan = stdout(&[&divided[..], &forecast, &["--dry-run", "--json"], &more.concat()].concat());
-        std::fs::write(&file, &plan).unwrap();
-        serde_json::from_str::<serde_json::Value>(&plan).unwrap()
+        let plan = json(&[&divided[..], &forecast, &["--dry-run", "--json"], &more.concat()].concat());
+        folder.file("plan.json", plan.to_string());
+        plan
     };
     assert_eq!(plan(&[&mask])["first"], "drafted");
     // Nor does how many rows run at once.
     let usual = plan(&[&mask]);
     for rows in ["3", "2000"] {
         let other = plan(&[&mask, &["-b", rows, "-ub", rows]]);
-        let layers = |plan: &serde_json::Value| {
-            (plan["places"][0]["attention"].clone(), plan["places"][0]["mlp"].clone())
-        };
+        let layers =
+            |plan: &Value| (plan["places"][0]["attention"].clone(), plan["places"][0]["mlp"].clone());
         assert_eq!(layers(&other), layers(&usual), "-b {rows}");
     }
     plan(&[&mask]);
@@ -266,7 +265,7 @@ fn texts_of_a_divided_model_are_the_same_whatever_drafts() {
     assert_eq!((&given["first"], &given["places"]), (&serde_json::json!("given"), &again["places"]));
     // Pinned is pinned: nothing smaller is taken instead.
     let small = run(&["--device", &device, "--vram", "4MiB", "-n", "1", pinned[0], pinned[1]]);
-    let message = String::from_utf8(small.stderr).unwrap();
+    let message = small.said();
     assert!(small.status.code() == Some(1) && message.contains("the given placement takes "), "{message}");
 }
 
@@ -274,20 +273,19 @@ fn texts_of_a_divided_model_are_the_same_whatever_drafts() {
 #[test]
 fn a_device_whose_kernels_are_wrong_is_not_used() {
     let Some(device) = gpu::device("a_device_whose_kernels_are_wrong_is_not_used") else { return };
-    let directory = tempfile::tempdir().unwrap();
-    let cache = directory.path().to_str().unwrap();
+    let directory = Folder::new();
+    let cache = directory.to_str().unwrap();
     let args = ["-n", "1", "--device", &device, "--gpu-variant", "plain", "--gpu-cache", cache];
-    assert!(run(&args).status.success());
-    let mut files = std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path());
-    let proof = files.find(|path| path.extension().is_some_and(|e| e == "proof")).expect("it is kept");
+    run(&args).done();
+    let proof = directory.names().into_iter().find(|name| name.ends_with(".proof")).expect("it is kept");
     let fault = br#"{"fault": "seven times eight is 54", "flushes_halves": false, "norms_apart": false}"#;
     // In front of what is kept is its sum, FNV-1a.
     let sum = fault
         .iter()
         .fold(0xcbf2_9ce4_8422_2325u64, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    std::fs::write(&proof, [&sum.to_le_bytes()[..], fault].concat()).unwrap();
+    directory.file(&proof, [&sum.to_le_bytes()[..], fault].concat());
     let output = run(&args);
-    let message = gpu::our_lines(&output, &mut Command::new(env!("CARGO_BIN_EXE_spec-run")));
+    let message = gpu::our_lines(&output, &mut program());
     assert!(output.status.code() == Some(1) && message.contains("seven times eight is 54"), "{message}");
     assert!(message.contains("--device cpu") && message.lines().count() == 1, "{message}");
     let listed = stdout(&["devices", "--gpu-cache", cache]);

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use crate::common;
 use common::{
-    all_logits, bits, context, embedded_model,
+    all_logits, bits, coarse, context, embedded_model,
     families::{Family, families},
     gpu::{self, ROUNDING, by_planes, on},
     in_floats::{f32_cache, floats, in_floats, relative_error},
     load,
     nvfp4::{as_it_is, in_nvfp4, loaded},
-    retyped, same_in_batches, tokens,
+    retyped, same_in_batches, tokens, with_logits,
 };
 use spec_run::{
-    Batch, Context, ContextConfig, Model, RunLayers,
+    Batch, Context, ContextConfig, Model,
     context::{Device, KvType, Streaming},
     gguf::TensorInfo,
     placement::{Unit, UnitSet},
@@ -156,10 +156,6 @@ fn with_low_planes_in_ram(
     })
 }
 
-fn coarse() -> RunLayers {
-    (0..16).fold(RunLayers::all(16), |mask, l| mask.coarse_attn(l).coarse_mlp(l))
-}
-
 /// The lower bits are some nine hundredths of a weight's size (4.6 of 50, Q8_0's root mean square), and only their part of a
 /// product meets rows that are rounded, by 0.6 hundredths of their size (one of 127 steps, 2.5 times the root mean square
 /// wide, over the root of twelve): 5e-4 of a product, and some ten times that behind the hundred products of 16 layers.
@@ -176,8 +172,7 @@ fn low_planes_in_ram_give_the_same_logits() {
     assert!(apart.placement().bytes_in_ram() > 0 && apart.is_divided());
     let got = floats(&all_logits(&mut apart, &text));
     apart.remove(0);
-    let mut batch = Batch::prompt(&text, 0, 0).with_layers(coarse());
-    batch.rows.iter_mut().for_each(|row| row.logits = true);
+    let batch = with_logits(&text, 0).with_layers(coarse(16));
     apart.decode(&batch).unwrap();
     for (row, (got, want)) in got.iter().zip(&want).enumerate() {
         let (full, high) = (relative_error(got, want), relative_error(apart.logits(row), want));
@@ -193,7 +188,7 @@ fn drafts_by_high_planes_are_the_same_wherever_the_low_ones_lie() {
         return;
     };
     let model = embedded_model();
-    let mut batch = Batch::prompt(&tokens(12, 4, model.n_vocab()), 0, 0).with_layers(coarse());
+    let mut batch = Batch::prompt(&tokens(12, 4, model.n_vocab()), 0, 0).with_layers(coarse(16));
     batch.rows.iter_mut().for_each(|row| row.logits = true);
     for variant in ["plain", "dot4"] {
         let mut apart = with_low_planes_in_ram(&device, &model, (variant, Streaming::Never));
@@ -239,14 +234,7 @@ fn with_low_planes_in_ram_a_row_is_the_same_in_any_batch() {
                 assert!(bits(context.logits(0)) == want[last], "{variant}, pieces of {piece}: row {last}");
             }
         }
-        // Drafts by the high planes leave no trace in what is evaluated after them.
-        context.remove(0);
-        context.decode(&Batch::prompt(&text[..10], 0, 0)).unwrap();
-        context.fork(0, 1);
-        context.decode(&Batch::prompt(&text[10..13], 10, 1).with_layers(coarse())).unwrap();
-        context.remove(1);
-        context.decode(&Batch::prompt(&text[10..], 10, 0)).unwrap();
-        assert!(bits(context.logits(0)) == want[16], "{variant}: after a draft");
+        gpu::a_coarse_draft_leaves_no_trace(&mut context, &text, &want, variant);
     }
 }
 

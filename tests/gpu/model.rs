@@ -4,10 +4,10 @@ use crate::common;
 use std::sync::Arc;
 
 use common::{
-    all_logits, bits, context, embedded_model, fixture,
+    all_logits, bits, coarse, context, embedded_model, fixture,
     gpu::{self, ROUNDING, first_layers, on},
     in_floats::{f32_cache, floats, in_floats, relative_error},
-    load, same_in_batches, tokens,
+    load, same_in_batches, tokens, with_logits,
 };
 use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers,
@@ -126,8 +126,7 @@ fn wide_kernels_keep_the_promise_too() {
     }
     context.remove(0);
     for (pos, part) in [(0, &text[..1]), (1, &text[1..6]), (6, &text[6..7])] {
-        let mut batch = Batch::prompt(part, pos, 0);
-        batch.rows.iter_mut().for_each(|row| row.logits = true);
+        let batch = with_logits(part, pos);
         context.decode(&batch).unwrap();
         for i in 0..part.len() {
             assert!(bits(context.logits(i)) == together[pos as usize + i], "row {}", pos as usize + i);
@@ -167,8 +166,7 @@ fn a_row_is_the_same_in_a_batch_of_any_size_under_every_variant() {
             for size in [1, 4, 8, 16] {
                 context.remove(0);
                 for (i, part) in text.chunks(size).enumerate() {
-                    let mut batch = Batch::prompt(part, (i * size) as u32, 0);
-                    batch.rows.iter_mut().for_each(|row| row.logits = true);
+                    let batch = with_logits(part, (i * size) as u32);
                     context.decode(&batch).unwrap();
                     for j in 0..part.len() {
                         let row = i * size + j;
@@ -264,8 +262,7 @@ fn a_long_context_is_the_same_split_or_whole() {
         context.truncate(0, 250).unwrap();
         let mut at = 250;
         for rows in [1, 2, 8, 1, 38] {
-            let mut batch = Batch::prompt(&text[at..at + rows], at as u32, 0).with_layers(first_layers(4));
-            batch.rows.iter_mut().for_each(|row| row.logits = true);
+            let batch = with_logits(&text[at..at + rows], at as u32).with_layers(first_layers(4));
             context.decode(&batch).unwrap();
             for i in 0..rows {
                 assert!(bits(context.logits(i)) == together[at - 250 + i], "{tuning:?}: row {}", at + i);
@@ -349,11 +346,10 @@ fn coarse_sublayers_read_the_high_planes() {
     let text = tokens(12, 3, model.n_vocab());
     let mut context = on(&device, &model, |_| {});
     let full = floats(&all_logits(&mut context, &text));
-    let mask = (0..16).fold(RunLayers::all(16), |mask, l| mask.coarse_attn(l).coarse_mlp(l));
+    let mask = coarse(16);
     assert!(context.mask_cost(&mask) < 0.7, "{}", context.mask_cost(&mask));
     context.remove(0);
-    let mut batch = Batch::prompt(&text, 0, 0).with_layers(mask.clone());
-    batch.rows.iter_mut().for_each(|row| row.logits = true);
+    let batch = with_logits(&text, 0).with_layers(mask.clone());
     context.decode(&batch).unwrap();
     for (i, full) in full.iter().enumerate() {
         let error = relative_error(context.logits(i), full);
@@ -462,8 +458,7 @@ fn with_keys_and_values_in_few_bits_a_row_is_the_same_in_any_batch() {
         context.truncate(0, 264).unwrap();
         let mut at = 264;
         for size in [1, 2, 3, 4, 5, 6, 7, 8] {
-            let mut batch = Batch::prompt(&text[at..at + size], at as u32, 0).with_layers(first_layers(4));
-            batch.rows.iter_mut().for_each(|row| row.logits = true);
+            let batch = with_logits(&text[at..at + size], at as u32).with_layers(first_layers(4));
             context.decode(&batch).unwrap();
             for i in 0..size {
                 assert!(bits(context.logits(i)) == together[at - 264 + i], "{keys} {values}: row {}", at + i);

@@ -7,10 +7,10 @@ use std::{
 
 use crate::common;
 use common::{
-    all_logits, bits, context,
+    all_logits, context,
     gpu::{self, chosen_in_turn, on},
     in_floats::{floats, relative_error},
-    retyped, same_in_batches, tokens,
+    retyped, same_in_batches, tokens, with_logits,
 };
 use spec_run::placement::Basis;
 use spec_run::{
@@ -92,7 +92,7 @@ fn cases() -> &'static [Case] {
 }
 
 fn coarse() -> RunLayers {
-    (0..LAYERS).fold(RunLayers::all(LAYERS), |mask, l| mask.coarse_attn(l).coarse_mlp(l))
+    common::coarse(LAYERS)
 }
 
 fn with_low_planes_in_ram(
@@ -121,8 +121,7 @@ fn every_format_gives_its_logits_and_the_cpus_drafts() {
     let Some(device) = gpu::device(TEST) else { return };
     for (i, case @ Case { name, model, high }) in cases().iter().enumerate() {
         let text = tokens(10, 4, model.n_vocab());
-        let mut draft = Batch::prompt(&text, 0, 0).with_layers(coarse());
-        draft.rows.iter_mut().for_each(|row| row.logits = true);
+        let draft = with_logits(&text, 0).with_layers(coarse());
         let mut whole = on(&device, model, |c| c.gpu_variant = "plain".parse().unwrap());
         let want = floats(&all_logits(&mut whole, &text));
         let mut on_cpu = context(model, |c| c.planes = Some(Planes::All));
@@ -173,14 +172,8 @@ fn every_format_gives_a_row_the_same_bits_in_any_batch() {
             for piece in [1, 9] {
                 same_in_batches(&mut context, &text, piece, &want, &format!("{name} {variant}"));
             }
-            // Drafts by the high planes leave no trace in what is evaluated after them.
-            context.remove(0);
-            context.decode(&Batch::prompt(&text[..10], 0, 0)).unwrap();
-            context.fork(0, 1);
-            context.decode(&Batch::prompt(&text[10..13], 10, 1).with_layers(coarse())).unwrap();
-            context.remove(1);
-            context.decode(&Batch::prompt(&text[10..], 10, 0)).unwrap();
-            assert!(bits(context.logits(0)) == want[18], "{name} {variant}: after a draft");
+            let what = format!("{name} {variant}");
+            gpu::a_coarse_draft_leaves_no_trace(&mut context, &text, &want, &what);
         }
     }
 }
@@ -239,8 +232,7 @@ fn each_side_reads_the_bytes_that_the_plan_counts() {
         context.decode(&Batch::prompt(&text[..10], 0, 0)).unwrap();
         let rows = 4;
         let draft = Batch::prompt(&text[10..11], 10, 1).with_layers(coarse());
-        let mut verification = Batch::new();
-        (10..).zip(&text[10..10 + rows]).for_each(|(pos, &token)| verification.push(token, pos, 0, true));
+        let verification = with_logits(&text[10..10 + rows], 10);
         for (i, batch) in [draft, verification].into_iter().enumerate() {
             context.fork(0, 1);
             let before = context.traffic().unwrap();

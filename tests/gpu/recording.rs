@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use crate::common;
-use common::{run, stdout};
+use common::program::{run, stdout};
 
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/isa/token.csv");
 
@@ -40,7 +40,7 @@ fn vouch(cache: &Path) {
         |path: &Path| path.extension().is_some_and(|name| name.to_string_lossy().starts_with("proof"));
     let kept = std::fs::read_dir(cache).unwrap().map(|entry| entry.unwrap().path());
     let proofs: Vec<_> = kept.filter(|path| is_proof(path)).collect();
-    assert!(!proofs.is_empty(), "{}", String::from_utf8_lossy(&refused.stderr));
+    assert!(!proofs.is_empty(), "{}", refused.said());
     for path in proofs {
         std::fs::write(path, [&fnv1a(right).to_le_bytes()[..], right].concat()).unwrap();
     }

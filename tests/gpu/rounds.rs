@@ -2,17 +2,17 @@
 //! and back once. Neither changes a token.
 
 use crate::common;
-use std::{ops::ControlFlow, sync::Arc};
+use std::ops::ControlFlow;
 
 use common::{
-    bits, context, embedded_model,
-    gpu::{self, by_planes, first_layers},
-    tokens,
+    bits, coarse, embedded_model,
+    gpu::{self, by_planes, first_layers, on},
+    tokens, with_logits,
 };
 use spec_run::{
-    Batch, Context, ContextConfig, Model, RunLayers, Sampler, Tokenizer,
+    Batch, Context, RunLayers, Sampler, Tokenizer,
     batch::ChainBatch,
-    context::{Device, GpuWidths, Traffic},
+    context::{GpuWidths, Traffic},
     embedded,
     generate::{Generation, Request, Speculation, Stop, generate, speculate},
     mask::LayerBits,
@@ -22,13 +22,6 @@ use spec_run::{
     speculation::{Fixed, MaskProposer, Proposer, Report},
     tokenizer::EncodeOptions,
 };
-
-fn on(device: &str, model: &Arc<Model>, edit: impl FnOnce(&mut ContextConfig)) -> Context {
-    context(model, |c| {
-        c.device = Device::Named(device.into());
-        edit(c);
-    })
-}
 
 fn tokenizer() -> Tokenizer {
     Tokenizer::from_gguf(&embedded::open().unwrap()).unwrap()
@@ -219,10 +212,9 @@ fn drafts_by_high_planes_alone_give_plain_text() {
     let prompt = prompt();
     let request = request(&prompt, 24, 0);
     let text = plain(&mut context, &SamplerConfig::greedy(), &request);
-    let coarse = (0..16).fold(RunLayers::all(16), |m, l| m.coarse_attn(l).coarse_mlp(l));
     for max in [1, 4, 12] {
         let (drafted, report) =
-            drafted(&mut context, &request, &coarse, &mut Fixed { max, ..Fixed::default() });
+            drafted(&mut context, &request, &coarse(16), &mut Fixed { max, ..Fixed::default() });
         assert_eq!(drafted.tokens, text.tokens, "{max} at a time");
         assert!(report.drafting.accepted > 0, "{:?}", report.drafting);
         println!("{max} at a time: {:?}", report.drafting.acceptance());
@@ -242,7 +234,7 @@ fn a_greedy_round_is_one_submission_and_one_readback() {
     let repeated: Vec<_> = (0..9).chain(5..16).map(|l| (l, LayerBits::FULL)).collect();
     let masks = [
         // Nearly always right, and mostly wrong.
-        ("coarse", (0..16).fold(all.clone(), |m, l| m.coarse_attn(l).coarse_mlp(l))),
+        ("coarse", coarse(16)),
         ("two layers", first_layers(2)),
         ("mixed", all.clone().skip_attn(3).skip_mlp(4).coarse_mlp(9).skip_attn(15)),
         ("repeated", RunLayers::from_steps(16, repeated).unwrap()),
@@ -290,8 +282,7 @@ fn a_chain_says_what_its_passes_say_alone() {
         drafted.push(context.scores(0).greedy());
     }
     context.remove(1);
-    let mut rows = Batch::new().with_layers(first_layers(6));
-    (269..).zip(&drafted).for_each(|(pos, &token)| rows.push(token, pos, 0, true));
+    let mut rows = with_logits(&drafted, 269).with_layers(first_layers(6));
     context.decode_for(&rows, Want::Top(5)).unwrap();
     alone.extend((0..5).map(|i| take(&context, i)));
     context.truncate(0, 269).unwrap();
@@ -322,8 +313,7 @@ fn a_chain_waits_for_the_token_that_it_names() {
     let model = embedded_model();
     let mut context = on(&device, &model, |_| {});
     let text = tokens(4, 9, model.n_vocab());
-    let mut first = Batch::prompt(&text, 0, 0);
-    first.rows.iter_mut().for_each(|row| row.logits = true);
+    let first = with_logits(&text, 0);
     context.decode_for(&first, Want::Top(1)).unwrap();
     let picks: Vec<u32> = (0..4).map(|i| context.scores(i).greedy()).collect();
     let (named, others) = (picks[2], [picks[0], picks[1], picks[3]]);

@@ -2,14 +2,17 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::Command,
     sync::Arc,
 };
 
-use crate::common::{self, child::Start};
+use crate::common;
 use common::{
-    all_logits, bits, context, embedded_model, gpu,
+    all_logits, bits,
+    child::{Ended, Start},
+    context, embedded_model, gpu,
     in_floats::{f32_cache, floats, in_floats, relative_error},
+    program::{Folder, program},
     same_in_batches, tokens,
 };
 use serde_json::Value;
@@ -166,23 +169,13 @@ impl Machine {
     }
 
     fn program(&self) -> Command {
-        let mut program = Command::new(env!("CARGO_BIN_EXE_spec-run"));
+        let mut program = program();
         program.env("VK_DRIVER_FILES", std::env::join_paths(&self.drivers).unwrap());
         program
     }
 
-    fn run(&self, args: &[&str]) -> Output {
+    fn run(&self, args: &[&str]) -> Ended {
         self.program().args(args).ended()
-    }
-
-    fn stdout(&self, args: &[&str]) -> String {
-        let output = self.run(args);
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn json(&self, args: &[&str]) -> Value {
-        serde_json::from_str(&self.stdout(args)).unwrap()
     }
 
     fn fails(&self, args: &[&str], code: i32, words: &[&str]) {
@@ -201,8 +194,9 @@ const TEXT: [&str; 9] =
 fn the_program_takes_several_gpus_by_their_numbers() {
     let Some(machine) = Machine::of_two("the_program_takes_several_gpus_by_their_numbers") else { return };
     let text = |more: &[&str]| {
-        let out =
-            machine.json(&[&TEXT[..], &["--json", "--no-learn", "--gpu-variant", "plain"], more].concat());
+        let out = machine
+            .run(&[&TEXT[..], &["--json", "--no-learn", "--gpu-variant", "plain"], more].concat())
+            .json();
         (out["tokens"].clone(), out["logprobs"].clone())
     };
     let one = text(&["--device", "0"]);
@@ -213,21 +207,20 @@ fn the_program_takes_several_gpus_by_their_numbers() {
     assert_eq!(text(&[&both[..], &mask].concat()), one, "drafting");
 
     // The plan names them, and gives the same places again.
-    let table = machine.stdout(&[&both[..], &["--dry-run", "--speeds", "1,1,1"]].concat());
+    let table = machine.run(&[&both[..], &["--dry-run", "--speeds", "1,1,1"]].concat()).done();
     let line =
         |begin: &str| table.lines().find(|line| line.starts_with(begin)).unwrap_or_else(|| panic!("{table}"));
     assert!(line("VRAM 1").contains(" 0-") && !line("VRAM 1").contains("head"), "{table}");
     assert!(line("VRAM 0").contains("-15") && line("VRAM 0").ends_with("head"), "{table}");
     assert!(line("VRAM budgets").ends_with("12.0 MiB of GPU 1, 12.0 MiB of GPU 0"), "{table}");
     assert!(!table.contains("RAM  "), "{table}");
-    let plan = machine.json(&[&both[..], &["--dry-run", "--json", "--speeds", "1,1,1"]].concat());
+    let plan = machine.run(&[&both[..], &["--dry-run", "--json", "--speeds", "1,1,1"]].concat()).json();
     let gpus: Vec<&Value> = plan["places"].as_array().unwrap().iter().map(|place| &place["gpu"]).collect();
     assert_eq!(gpus, [1, 0]);
     assert_eq!(plan["places"][1]["budget"], 12 << 20);
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("plan.json");
-    std::fs::write(&file, plan.to_string()).unwrap();
-    assert_eq!(text(&[&both[..], &["--placement", file.to_str().unwrap()]].concat()), one, "a plan kept");
+    let folder = Folder::new();
+    let kept = folder.file("plan.json", plan.to_string());
+    assert_eq!(text(&[&both[..], &["--placement", &kept]].concat()), one, "a plan kept");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::{
     common::{
         five_layers, gpu,
         in_floats::{f32_cache, in_floats, relative_error},
-        load, noise,
+        load, noise, with_logits,
     },
     drafted,
 };
@@ -28,10 +28,8 @@ fn decoded(context: &mut Context, tokens: &[u32], at_once: usize, taps: &[usize]
     context.remove_all();
     let mut all = Vec::new();
     for (part, tokens) in tokens.chunks(at_once).enumerate() {
-        let mut batch = Batch { taps: taps.to_vec(), ..Batch::new() };
-        let places = (part * at_once) as u32..;
-        places.zip(tokens).for_each(|(pos, &token)| batch.push(token, pos, 0, true));
-        context.decode(&batch).unwrap();
+        let batch = with_logits(tokens, (part * at_once) as u32);
+        context.decode(&Batch { taps: taps.to_vec(), ..batch }).unwrap();
         let row = |i: usize| [context.logits(i).to_vec(), context.taps(i).to_vec()];
         all.extend((0..tokens.len()).map(row));
     }

@@ -6,15 +6,17 @@ use serde_json::{Value, json};
 
 use crate::{
     SMOLLM2,
-    common::{run, server::Server, stdout},
+    common::{
+        program::{json, stdout},
+        server::Server,
+    },
     llama_server, models,
 };
 
+const TEXT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories-val.txt");
+
 fn perplexity(path: &str) -> f64 {
-    let text = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories-val.txt");
-    let output = run(&["perplexity", "-q", "-m", path, "-f", text, "-c", "256", "--chunks", "4", "--json"]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let json = json(&["perplexity", "-q", "-m", path, "-f", TEXT, "-c", "256", "--chunks", "4", "--json"]);
     json["ppl"].as_f64().unwrap_or_else(|| panic!("{json}"))
 }
 
@@ -24,16 +26,11 @@ fn a_quantized_model_is_nearly_the_model() {
     for (_, path) in models("a_quantized_model_is_nearly_the_model", &[SMOLLM2]) {
         let (folder, source) = (tempfile::tempdir().unwrap(), path.to_str().unwrap());
         let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-        let text = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories-val.txt");
-        let succeeds = |args: &[&str]| {
-            let output = run(args);
-            assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        };
         let matrix = file("imatrix.gguf");
-        succeeds(&["imatrix", "-q", "-m", source, "-f", text, "-c", "256", "--chunks", "8", "-o", &matrix]);
+        stdout(&["imatrix", "-q", "-m", source, "-f", TEXT, "-c", "256", "--chunks", "8", "-o", &matrix]);
         let made = |name: &str, kind: &str, more: &[&str]| {
             let path = file(name);
-            succeeds(&[&["quantize", "--allow-requantize"], more, &[source, &path, kind]].concat());
+            stdout(&[&["quantize", "--allow-requantize"], more, &[source, &path, kind]].concat());
             perplexity(&path)
         };
         let (whole, eight) = (perplexity(source), made("q8_0.gguf", "Q8_0", &[]));
@@ -64,8 +61,7 @@ fn llama_cpp_reads_what_was_quantized_as_we_do() {
         let (folder, source) = (tempfile::tempdir().unwrap(), path.to_str().unwrap());
         let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
         let (matrix, made) = (file("imatrix.gguf"), file("made.gguf"));
-        let text = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories-val.txt");
-        stdout(&["imatrix", "-q", "-m", source, "-f", text, "-c", "256", "--chunks", "8", "-o", &matrix]);
+        stdout(&["imatrix", "-q", "-m", source, "-f", TEXT, "-c", "256", "--chunks", "8", "-o", &matrix]);
         stdout(&["quantize", "--allow-requantize", "--imatrix", &matrix, source, &made, "Q4_K_M"]);
         let ours = Server::start(&["-c", "1024", "--parallel", "1", "-m", &made]);
         let mut command = Command::new(&theirs);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     ALL,
-    common::{run, server::Server},
+    common::{program::json, server::Server},
     models,
 };
 
@@ -16,10 +16,7 @@ fn schemas_hold() {
     for (real, path) in models("schemas_hold", &ALL) {
         let path = path.to_str().unwrap();
         let args = ["-m", path, "-q", "--no-learn", "--no-display-prompt", "-n", "80", "-s", "5"];
-        let output = run(&[&args, &["-p", "A person:", "-j", SCHEMA][..]].concat());
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && !said.contains("panicked"), "{}: {said}", real.name);
-        let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let value = json(&[&args, &["-p", "A person:", "-j", SCHEMA][..]].concat());
         assert!(value["name"].is_string() && value["old"].is_boolean(), "{}: {value}", real.name);
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     SMOLLM2,
     common::{
         child::{Limited, Start},
-        stdout,
+        program::{program, stdout},
     },
     models,
 };
@@ -111,18 +111,18 @@ fn without_colours(text: &str) -> String {
 
 /// What the same lines give that come from a pipe.
 fn piped(path: &str, typed: &str) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
+    let mut command = program();
     command.args(["chat", "-q", "-m", path, "-c", "1024"]).args(LENGTH);
-    let mut program = command.stdin(Stdio::piped()).stdout(Stdio::piped()).start();
-    program.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
-    String::from_utf8(program.output().stdout).unwrap()
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).start();
+    child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
+    child.output().printed()
 }
 
 #[test]
 fn a_conversation_at_a_terminal() {
     for (_, path) in models("a_conversation_at_a_terminal", &[SMOLLM2]) {
         let (path, home) = (path.to_str().unwrap(), tempfile::tempdir().unwrap());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
+        let mut command = program();
         command.args(["chat", "-m", path, "-c", "1024"]).args(LENGTH);
         // The history of what was typed is no business of the machine's user.
         for name in ["HOME", "XDG_CACHE_HOME"] {

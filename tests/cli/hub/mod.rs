@@ -7,7 +7,7 @@ mod urls;
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -15,7 +15,10 @@ use std::{
     time::Duration,
 };
 
-use crate::common::child::Start;
+use crate::common::{
+    child::{Ended, Start},
+    program::{EMBEDDED, program, stdout},
+};
 use server::{COMMIT, Reply, Repo, Request, Server, sha256};
 use spec_run::{gguf::Writer, quant::GgmlType};
 use tempfile::TempDir;
@@ -40,7 +43,7 @@ impl User {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
+        let mut command = program();
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().to_ascii_uppercase();
             if ["HF_", "HUGGINGFACE_", "LLAMA_", "MODEL_", "XDG_CACHE"]
@@ -57,16 +60,14 @@ impl User {
         command
     }
 
-    fn run(&self, args: &[&str]) -> Output {
+    fn run(&self, args: &[&str]) -> Ended {
         self.command(args).ended()
     }
 
     /// What `inspect --json` says of a model that must be found, but with which command.
     #[track_caller]
     fn inspect(&self, args: &[&str]) -> serde_json::Value {
-        let output = self.run(&[&["inspect", "--json"], args].concat());
-        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
-        described(&output.stdout)
+        described(&self.run(&[&["inspect", "--json"], args].concat()))
     }
 
     #[track_caller]
@@ -78,9 +79,8 @@ impl User {
     #[track_caller]
     fn error(&self, args: &[&str], code: i32) -> String {
         let output = self.run(&[&["inspect"], args].concat());
-        let text = stderr(&output);
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
-        assert!(output.stdout.is_empty());
+        output.failed(code, &[]);
+        let text = output.said();
         let lines: Vec<_> = text.lines().filter(|line| !line.starts_with("downloading ")).collect();
         assert_eq!(lines.len(), 1, "{text}");
         lines[0].to_string()
@@ -115,10 +115,6 @@ fn links_work() -> bool {
     made.is_ok() && link.exists()
 }
 
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 /// All files below a folder, without the locks, which stay.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -151,8 +147,9 @@ fn at_first(n: usize, answer: impl Fn(&Request) -> Reply + Send + Sync + 'static
 }
 
 /// What `inspect --json` has written, without the command that it was.
-fn described(stdout: &[u8]) -> serde_json::Value {
-    let mut json: serde_json::Value = serde_json::from_slice(stdout).unwrap();
+#[track_caller]
+fn described(output: &Ended) -> serde_json::Value {
+    let mut json = output.json();
     json["provenance"]["command"] = serde_json::Value::Null;
     json
 }
@@ -189,22 +186,20 @@ fn a_model_is_fetched_once_into_the_cache_that_others_read() {
 
     // The second time it is there.
     let output = user.run(&["inspect", "--hf-repo", "a/b"]);
-    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+    assert_eq!((output.status.code(), &*output.said()), (Some(0), ""));
     assert_eq!(server.files_asked().len(), 0);
-    let output = user.run(&["-cl"]);
-    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"a/b:Q8_0\n"[..]));
+    assert_eq!(user.run(&["-cl"]).done(), "a/b:Q8_0\n");
 }
 
 #[test]
 fn the_program_writes_the_same_text_from_it() {
-    let model = fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories13m-q8_0.gguf")).unwrap();
+    let model = fs::read(EMBEDDED).unwrap();
     let user = User::of(&Repo::new(&[("x/stories13m-q8_0.gguf", &model)]).serve());
     let text = ["-p", "Once upon a time", "-n", "12", "--temp", "0", "--device", "cpu"];
-    let embedded = super::common::stdout(&text);
-    let fetched = user.run(&[&["-hf", "a/b:Q8_0"], &text[..]].concat());
-    assert!(fetched.status.success(), "{}", stderr(&fetched));
+    let embedded = stdout(&text);
+    let fetched = user.run(&[&["-hf", "a/b:Q8_0"], &text[..]].concat()).done();
     assert!(embedded.len() > 40);
-    assert_eq!(String::from_utf8(fetched.stdout).unwrap(), embedded);
+    assert_eq!(fetched, embedded);
 }
 
 #[test]
@@ -405,8 +400,8 @@ fn two_processes_download_once() {
             user.command(&["inspect", "-hf", "a/b"]).stdout(Stdio::piped()).stderr(Stdio::piped()).start()
         })
         .collect();
-    let outputs: Vec<_> = started.into_iter().map(|child| child.output()).collect();
-    assert!(outputs.iter().all(|output| output.status.success() && output.stdout == outputs[0].stdout));
+    let outputs: Vec<_> = started.into_iter().map(|child| child.output().done()).collect();
+    assert!(outputs.iter().all(|output| *output == outputs[0]));
     assert_eq!(server.files_asked().len(), 1);
 }
 
@@ -421,7 +416,7 @@ fn offline_takes_what_is_there() {
     server.asked();
     assert_eq!(user.inspect(&["-hf", "a/b", "--offline"]), online);
     let output = user.command(&["inspect", "--json", "-hf", "a/b"]).env("HF_HUB_OFFLINE", "1").ended();
-    assert_eq!(described(&output.stdout), online);
+    assert_eq!(described(&output), online);
     assert_eq!(server.asked().len(), 0);
     let line = user.error(&["-hf", "a/b:Q4_0", "--offline"], 1);
     assert!(line.contains("it has tiny-Q8_0.gguf"), "{line}");
@@ -429,8 +424,8 @@ fn offline_takes_what_is_there() {
     // A hub that is not there any more.
     let gone = User { endpoint: "http://127.0.0.1:1".into(), ..user };
     let output = gone.run(&["inspect", "--json", "-hf", "a/b"]);
-    assert_eq!(described(&output.stdout), online);
-    assert!(stderr(&output).contains("taking what is in the cache"), "{}", stderr(&output));
+    assert_eq!(described(&output), online);
+    assert!(output.said().contains("taking what is in the cache"), "{}", output.said());
 }
 
 #[test]

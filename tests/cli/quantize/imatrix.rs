@@ -1,17 +1,21 @@
 //! Importance matrices: what is counted, both formats of files, and what is quantized with them.
 
-use std::{fs, path::Path};
+use std::fs;
 
-use spec_run::{Gguf, Tokenizer, embedded, gguf::Writer, quant::GgmlType, tokenizer::EncodeOptions};
+use spec_run::{Gguf, Tokenizer, embedded, quant::GgmlType, tokenizer::EncodeOptions};
 
-use super::{SYNTH, done, fails, names, numbers, run, tensor_bytes};
+use super::{SYNTH, done, fails, open, tensor_bytes};
+use crate::common::{
+    parts::{Part, Parts, numbers},
+    program::{Folder, names, run_in},
+};
 
 /// A text of two chunks of 64 tokens, and its tokens as each chunk has them.
-fn text_and_chunks(folder: &Path, gguf: &Gguf) -> Vec<u32> {
+fn text_and_chunks(folder: &Folder, gguf: &Gguf) -> Vec<u32> {
     // No part of it is like another: a chunk that is taken for another one has other sums.
     let stories = fs::read_to_string("models/stories-val.txt").unwrap();
     let text: String = stories.chars().take(900).collect();
-    fs::write(folder.join("text.txt"), &text).unwrap();
+    folder.file("text.txt", &text);
     let tokenizer = Tokenizer::from_gguf(gguf).unwrap();
     let mut tokens = tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: false });
     tokens.truncate(128);
@@ -23,15 +27,14 @@ fn text_and_chunks(folder: &Path, gguf: &Gguf) -> Vec<u32> {
 /// What the first layer's attention reads is the embeddings' norm: computed here from the file alone.
 #[test]
 fn an_importance_matrix_has_the_sums_of_squares() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     let model = embedded::open().unwrap();
     let tokens = text_and_chunks(folder, &model);
     for (file, threads) in [("one.gguf", 1), ("two.gguf", 2)] {
         done(folder, &format!("imatrix -f text.txt -c 64 --chunks 2 -o {file} -t {threads}"));
     }
     assert!(fs::read(folder.join("one.gguf")).unwrap() == fs::read(folder.join("two.gguf")).unwrap());
-    let found = Gguf::open(&folder.join("one.gguf")).unwrap();
+    let found = open(folder, "one.gguf");
     assert_eq!(found.metadata().u32("imatrix.chunk_count").unwrap(), Some(2));
     assert_eq!(found.metadata().u32("imatrix.chunk_size").unwrap(), Some(64));
     let (table, weight) = (numbers(&model, "token_embd.weight"), numbers(&model, "blk.0.attn_norm.weight"));
@@ -65,12 +68,11 @@ fn an_importance_matrix_has_the_sums_of_squares() {
 
 #[test]
 fn experts_are_counted_one_by_one() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     done(folder, &format!("synth -o in.gguf {SYNTH} --experts 8 --experts-used 2 --expert-ffn 256 -q f16"));
-    text_and_chunks(folder, &Gguf::open(&folder.join("in.gguf")).unwrap());
+    text_and_chunks(folder, &open(folder, "in.gguf"));
     done(folder, "imatrix -m in.gguf -f text.txt -c 64 --chunks 2 -o i.gguf");
-    let found = Gguf::open(&folder.join("i.gguf")).unwrap();
+    let found = open(folder, "i.gguf");
     for layer in 0..3 {
         let of = |part: &str, what: &str| numbers(&found, &format!("blk.{layer}.{part}.weight.{what}"));
         let counts = of("ffn_gate_exps", "counts");
@@ -111,43 +113,35 @@ fn as_dat(gguf: &Gguf) -> Vec<u8> {
 
 #[test]
 fn both_formats_of_importance_do_the_same_and_another_models_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     done(folder, &format!("synth -o in.gguf {SYNTH} -q f16"));
-    let model = Gguf::open(&folder.join("in.gguf")).unwrap();
+    let model = open(folder, "in.gguf");
     text_and_chunks(folder, &model);
     done(folder, "imatrix -m in.gguf -f text.txt -c 64 --chunks 2 -o i.gguf");
-    let importance = Gguf::open(&folder.join("i.gguf")).unwrap();
+    let importance = open(folder, "i.gguf");
     let dat = as_dat(&importance);
-    fs::write(folder.join("i.dat"), &dat).unwrap();
+    folder.file("i.dat", &dat);
     done(folder, "quantize in.gguf plain.gguf Q4_K_M");
     done(folder, "quantize --imatrix i.gguf in.gguf new.gguf Q4_K_M");
     done(folder, "quantize --imatrix i.dat in.gguf old.gguf Q4_K_M");
-    let of = |name: &str| tensor_bytes(&Gguf::open(&folder.join(name)).unwrap());
+    let of = |name: &str| tensor_bytes(&open(folder, name));
     assert!(of("new.gguf") == of("old.gguf") && of("new.gguf") != of("plain.gguf"));
-    let said = Gguf::open(&folder.join("new.gguf")).unwrap();
+    let said = open(folder, "new.gguf");
     assert_eq!(said.metadata().str("quantize.imatrix.file").unwrap(), Some("i.gguf"));
     assert_eq!(said.metadata().u32("quantize.imatrix.entries_count").unwrap(), Some(21));
 
-    fs::write(folder.join("cut.dat"), &dat[..dat.len() / 2]).unwrap();
-    fs::write(folder.join("cut.gguf"), &fs::read(folder.join("i.gguf")).unwrap()[..5000]).unwrap();
+    folder.file("cut.dat", &dat[..dat.len() / 2]);
+    folder.file("cut.gguf", &fs::read(folder.join("i.gguf")).unwrap()[..5000]);
     let other = |name: &str, edit: &dyn Fn(&str, &mut Vec<f32>) -> bool| {
-        let mut kept = Vec::new();
+        let mut parts = Parts::new().with("imatrix.chunk_count", 2u32);
         for tensor in importance.tensors() {
             let mut values = numbers(&importance, &tensor.name);
             if edit(&tensor.name, &mut values) {
-                kept.push((tensor.name.clone(), values));
+                let shape = [values.len() as u64, 1];
+                parts.tensors.push(Part::new(&tensor.name, GgmlType::F32, &shape, &values));
             }
         }
-        let mut writer = Writer::new();
-        writer.set("imatrix.chunk_count", 2u32);
-        for (name, values) in &kept {
-            writer.tensor(name, GgmlType::F32, &[values.len() as u64, 1]);
-        }
-        let mut bytes = Vec::new();
-        let data = |values: &[f32]| values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
-        writer.write(&mut bytes, |i, sink| sink.write(&data(&kept[i].1))).unwrap();
-        fs::write(folder.join(name), bytes).unwrap();
+        folder.file(name, parts.bytes());
     };
     other("short.gguf", &|name, values| {
         if name.starts_with("blk.1.attn_q.weight.in") {
@@ -220,10 +214,9 @@ fn both_formats_of_importance_do_the_same_and_another_models_is_refused() {
 /// What one run counts, parts of it count together: each from its own chunks, and each way of adding them up.
 #[test]
 fn matrices_of_parts_add_up_to_that_of_the_whole() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     done(folder, &format!("synth -o in.gguf {SYNTH} --experts 8 --experts-used 2 --expert-ffn 256 -q f16"));
-    text_and_chunks(folder, &Gguf::open(&folder.join("in.gguf")).unwrap());
+    text_and_chunks(folder, &open(folder, "in.gguf"));
     let run = "imatrix -m in.gguf -f text.txt -c 32";
     done(folder, &format!("{run} --chunks 4 -o whole.gguf --no-ppl"));
     done(folder, &format!("{run} --chunks 1 -o a.gguf"));
@@ -232,10 +225,10 @@ fn matrices_of_parts_add_up_to_that_of_the_whole() {
     // Without a text nothing is run, so no model is asked for.
     done(folder, "imatrix --in-file a.gguf --in-file b.gguf,c.gguf -o sum.gguf");
     done(folder, &format!("{run} --in-file c.gguf --in-file a.gguf --chunk 1 --chunks 2 -o on.gguf"));
-    let whole = Gguf::open(&folder.join("whole.gguf")).unwrap();
+    let whole = open(folder, "whole.gguf");
     assert!(whole.tensors().iter().any(|t| t.name.contains("_exps") && t.name.ends_with("counts")));
     for (name, texts) in [("sum.gguf", 3), ("on.gguf", 3)] {
-        let found = Gguf::open(&folder.join(name)).unwrap();
+        let found = open(folder, name);
         assert_eq!(super::directory(&found), super::directory(&whole), "{name}");
         let (metadata, said) = (found.metadata(), |key: &str| found.metadata().u32(key).unwrap());
         assert_eq!([said("imatrix.chunk_count"), said("imatrix.chunk_size")], [Some(4), Some(32)], "{name}");
@@ -288,20 +281,19 @@ fn read_dat(bytes: &[u8]) -> Dat {
 /// The older format has means times chunks, with 1 for experts that no row chose; and is read as it is written.
 #[test]
 fn the_older_format_is_written_too() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     // So many experts that some are chosen by no row.
     done(folder, &format!("synth -o in.gguf {SYNTH} --experts 64 --experts-used 1 --expert-ffn 256 -q f16"));
-    text_and_chunks(folder, &Gguf::open(&folder.join("in.gguf")).unwrap());
+    text_and_chunks(folder, &open(folder, "in.gguf"));
     let run_on = "imatrix -m in.gguf -f text.txt -c 32 --chunks 2";
-    let said = run(folder, &format!("{run_on} -o new.gguf"));
-    assert!(String::from_utf8_lossy(&said.stderr).contains("no token chose"), "{said:?}");
+    let said = run_in(folder, &format!("{run_on} -o new.gguf")).said();
+    assert!(said.contains("no token chose"), "{said}");
     done(folder, &format!("{run_on} --output-format dat -o old.dat"));
     done(folder, "imatrix --in-file new.gguf --output-format dat -o converted.dat");
     let read = |name: &str| fs::read(folder.join(name)).unwrap();
     assert!(read("converted.dat") == read("old.dat"));
 
-    let new = Gguf::open(&folder.join("new.gguf")).unwrap();
+    let new = open(folder, "new.gguf");
     let Dat { entries, chunks, dataset } = read_dat(&read("old.dat"));
     assert_eq!((chunks, dataset.as_str()), (2, "text.txt"));
     let mut unchosen = 0;
@@ -328,14 +320,14 @@ fn the_older_format_is_written_too() {
     for from in ["new.gguf", "old.dat", "back.gguf"] {
         done(folder, &format!("quantize --imatrix {from} --pure in.gguf {from}.q4.gguf Q4_0"));
     }
-    let of = |name: &str| tensor_bytes(&Gguf::open(&folder.join(name)).unwrap());
+    let of = |name: &str| tensor_bytes(&open(folder, name));
     assert!(
         of("new.gguf.q4.gguf") == of("old.dat.q4.gguf") && of("new.gguf.q4.gguf") == of("back.gguf.q4.gguf")
     );
     // Both formats together, and on top of the older one.
     done(folder, "imatrix --in-file old.dat --in-file new.gguf -c 32 -o both.gguf");
     done(folder, &format!("{run_on} --in-file old.dat -o on.gguf"));
-    let [both, on] = ["both.gguf", "on.gguf"].map(|name| Gguf::open(&folder.join(name)).unwrap());
+    let [both, on] = ["both.gguf", "on.gguf"].map(|name| open(folder, name));
     let counts = "blk.1.attn_q.weight.counts";
     assert_eq!([&both, &on].map(|gguf| numbers(gguf, counts)), [vec![128.0], vec![128.0]]);
     assert_eq!(super::directory(&both), super::directory(&new));
@@ -344,18 +336,17 @@ fn the_older_format_is_written_too() {
 
 #[test]
 fn matrices_that_do_not_go_together_are_one_line() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     done(folder, &format!("synth -o in.gguf {SYNTH} -q f16"));
     done(
         folder,
         "synth -o small.gguf --layers 1 --dim 128 --ffn 256 --heads 4 --kv-heads 2 --vocab 2100 -q f16",
     );
-    text_and_chunks(folder, &Gguf::open(&folder.join("in.gguf")).unwrap());
+    text_and_chunks(folder, &open(folder, "in.gguf"));
     for model in ["in", "small"] {
         done(folder, &format!("imatrix -m {model}.gguf -f text.txt -c 32 --chunks 1 -o {model}.i.gguf"));
     }
-    fs::write(folder.join("cut.dat"), [1, 0, 0, 0, 9]).unwrap();
+    folder.file("cut.dat", [1, 0, 0, 0, 9]);
     for (args, code, words) in [
         (
             "--in-file in.i.gguf --in-file small.i.gguf",
@@ -376,7 +367,7 @@ fn matrices_that_do_not_go_together_are_one_line() {
     }
     // In its own place.
     done(folder, "imatrix --in-file in.i.gguf,in.i.gguf --force -o in.i.gguf");
-    let twice = Gguf::open(&folder.join("in.i.gguf")).unwrap();
+    let twice = open(folder, "in.i.gguf");
     assert_eq!(numbers(&twice, "blk.0.attn_q.weight.counts"), [64.0]);
     assert!(!names(folder).iter().any(|name| name.contains("imatrix.gguf")));
 }

@@ -4,62 +4,34 @@ mod imatrix;
 mod pruned;
 mod split;
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+use std::{collections::BTreeMap, fs, path::Path};
 
-use spec_run::{
-    Gguf,
-    gguf::Value,
-    quant::{GgmlType, dequantize},
-};
+use spec_run::{Gguf, gguf::Value, quant::GgmlType};
 
 use crate::common::{
-    child::Start,
     fixture, load,
     nvfp4::{as_floats, as_it_is, bytes_in_nvfp4, is_matrix},
+    parts::numbers,
+    program::{Folder, names, run_in},
 };
 
 const SYNTH: &str = "--layers 3 --dim 256 --ffn 512 --heads 4 --kv-heads 2 --vocab 2100";
 
-fn run(folder: &Path, args: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-    command.current_dir(folder).args(args.split_whitespace()).ended()
-}
-
+#[track_caller]
 fn done(folder: &Path, args: &str) -> String {
-    let output = run(folder, args);
-    assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    run_in(folder, args).done()
 }
 
 /// One line, and the folder is as it was.
 fn fails(folder: &Path, args: &str, code: i32, words: &[&str]) {
     let before = names(folder);
-    let output = run(folder, args);
-    let message = String::from_utf8(output.stderr).unwrap();
-    let last = message.lines().last().unwrap_or_default();
-    assert_eq!(output.status.code(), Some(code), "{args}: {message}");
-    assert!(words.iter().all(|word| last.contains(word)), "{args}: {message}");
-    assert!(output.stdout.is_empty(), "{args}");
+    run_in(folder, args).failed(code, words);
     assert_eq!(names(folder), before, "{args}");
 }
 
-fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).unwrap();
-    let mut names: Vec<_> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
-}
-
-fn numbers(gguf: &Gguf, name: &str) -> Vec<f32> {
-    let tensor = gguf.tensor(name).unwrap_or_else(|| panic!("no {name}"));
-    let mut numbers = vec![0.0; tensor.elements() as usize];
-    dequantize(tensor.ty, gguf.bytes(tensor), &mut numbers);
-    numbers
+/// An open file of a folder.
+fn open(folder: &Path, name: &str) -> Gguf {
+    Gguf::open(&folder.join(name)).unwrap()
 }
 
 /// Names, types and shapes, in the order of the file.
@@ -84,13 +56,13 @@ fn error(gguf: &Gguf, source: &Gguf) -> f64 {
 fn files_are_llama_quantizes_tensor_by_tensor() {
     const TEST: &str = "files_are_llama_quantizes_tensor_by_tensor";
     let Some(source) = fixture(TEST, "models/stories13m-f16.gguf") else { return };
-    let folder = tempfile::tempdir().unwrap();
+    let folder = &Folder::new();
     let floats = Gguf::open(&source).unwrap();
     for name in ["q8_0", "q4_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs"] {
         let theirs = Gguf::open(&fixture(TEST, &format!("models/stories13m-{name}.gguf")).unwrap()).unwrap();
         let number = theirs.metadata().u32("general.file_type").unwrap().unwrap();
-        done(folder.path(), &format!("quantize --pure --force {} ours.gguf {number}", source.display()));
-        let ours = Gguf::open(&folder.path().join("ours.gguf")).unwrap();
+        done(folder, &format!("quantize --pure --force {} ours.gguf {number}", source.display()));
+        let ours = open(folder, "ours.gguf");
         assert_eq!(directory(&ours), directory(&theirs), "{name}");
         let keys = |gguf: &Gguf| -> BTreeMap<String, Value> {
             gguf.metadata().iter().map(|(key, value)| (key.to_string(), value.clone())).collect()
@@ -103,8 +75,7 @@ fn files_are_llama_quantizes_tensor_by_tensor() {
 
 #[test]
 fn threads_change_no_byte() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     done(folder, &format!("synth -o in.gguf {SYNTH} --experts 8 --expert-ffn 256 -q bf16"));
     for ty in ["Q4_K_M", "Q3_K_S", "IQ4_XS", "Q8_0"] {
         let files: Vec<_> = [1, 2, 5]
@@ -121,13 +92,11 @@ fn threads_change_no_byte() {
 
 #[test]
 fn a_dry_run_says_what_would_be_written() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     done(folder, &format!("synth -o in.gguf {SYNTH} -q f16"));
     let args =
         "--tensor-type ffn_up=q8_0 --token-embedding-type q5_0 --output-tensor-type F16 in.gguf Q4_K_S";
-    let dry: serde_json::Value =
-        serde_json::from_str(&done(folder, &format!("quantize --dry-run --json {args}"))).unwrap();
+    let dry = run_in(folder, &format!("quantize --dry-run --json {args}")).json();
     assert_eq!(names(folder), ["in.gguf"]);
     done(folder, &format!("quantize {args}"));
     assert_eq!(names(folder), ["ggml-model-Q4_K_S.gguf", "in.gguf"]);
@@ -156,12 +125,11 @@ fn a_dry_run_says_what_would_be_written() {
 
 #[test]
 fn what_cannot_be_written_is_one_line_and_no_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     done(folder, &format!("synth -o in.gguf {SYNTH} -q f16"));
     done(folder, "quantize in.gguf q8.gguf Q8_0");
     done(folder, "synth -o narrow.gguf --layers 1 --dim 64 --ffn 96 --heads 4 -q f16");
-    fs::write(folder.join("types.txt"), "attn_q=q8_0\nattn_v=q9").unwrap();
+    folder.file("types.txt", "attn_q=q8_0\nattn_v=q9");
     for (args, code, words) in [
         ("in.gguf out.gguf Q9_Z", 2, &["Q9_Z", "Q4_K_M"][..]),
         ("in.gguf out.gguf", 2, &["out.gguf", "a type is missing"]),
@@ -198,28 +166,25 @@ fn what_cannot_be_written_is_one_line_and_no_file() {
         fails(folder, &format!("quantize {args}"), code, words);
     }
     // Rows that are too short for the mix fall back, and the result runs.
-    let output = run(folder, "quantize narrow.gguf short.gguf Q4_K_M");
-    assert!(
-        output.status.success() && String::from_utf8_lossy(&output.stderr).contains("not whole blocks"),
-        "{output:?}"
-    );
+    let output = run_in(folder, "quantize narrow.gguf short.gguf Q4_K_M");
+    output.done();
+    assert!(output.said().contains("not whole blocks"), "{}", output.said());
     done(folder, "quantize --allow-requantize q8.gguf twice.gguf Q4_0");
     assert!(!done(folder, "-m short.gguf -p Once -n 4 --temp 0").is_empty());
 }
 
 #[test]
 fn types_come_from_a_file_too_and_metadata_from_the_line() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     done(folder, &format!("synth -o in.gguf {SYNTH} -q f16"));
-    fs::write(folder.join("types.txt"), "attn_v=q8_0  attn_q=q5_1\n\nATTN_K=q6_k\n").unwrap();
+    folder.file("types.txt", "attn_v=q8_0  attn_q=q5_1\n\nATTN_K=q6_k\n");
     done(
         folder,
         "quantize --tensor-type attn_q=q5_0 --tensor-type-file types.txt --override-kv general.name=str:a=b:c \
          --override-kv new.count=int:4294967295 --override-kv new.share=float:-0.5 --override-kv new.flag=bool:true \
          --override-kv general.file_type=int:99 in.gguf out.gguf Q4_0",
     );
-    let gguf = Gguf::open(&folder.join("out.gguf")).unwrap();
+    let gguf = open(folder, "out.gguf");
     for (name, ty) in [
         ("attn_q", GgmlType::Q5_0),
         ("attn_v", GgmlType::Q8_0),
@@ -241,14 +206,13 @@ fn types_come_from_a_file_too_and_metadata_from_the_line() {
 fn factors_beside_weights_become_part_of_them() {
     const TEST: &str = "factors_beside_weights_become_part_of_them";
     let Some(source) = fixture(TEST, "archs/qwen3moe.gguf") else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     let bytes = bytes_in_nvfp4(&load(&source), is_matrix, |expert| expert % 3, as_it_is);
-    fs::write(folder.join("in.gguf"), &bytes).unwrap();
+    folder.file("in.gguf", &bytes);
     fails(folder, "quantize in.gguf out.gguf F32", 1, &["NVFP4 already", "--allow-requantize"]);
     done(folder, "quantize --allow-requantize in.gguf out.gguf F32");
     let expected = as_floats(&Gguf::from_bytes("in", bytes).unwrap());
-    let got = Gguf::open(&folder.join("out.gguf")).unwrap();
+    let got = open(folder, "out.gguf");
     assert!(expected.tensors().iter().any(|tensor| tensor.name.contains("_exps")));
     let sorted = |gguf| {
         let mut directory = directory(gguf);
@@ -260,24 +224,26 @@ fn factors_beside_weights_become_part_of_them() {
         assert!(numbers(&got, &tensor.name) == numbers(&expected, &tensor.name), "{}", tensor.name);
     }
     done(folder, "quantize in.gguf copy.gguf COPY");
-    let [copy, source] = ["copy.gguf", "in.gguf"].map(|name| Gguf::open(&folder.join(name)).unwrap());
+    let [copy, source] = ["copy.gguf", "in.gguf"].map(|name| open(folder, name));
     assert_eq!(sorted(&copy), sorted(&source));
 }
 
-/// The file is longer than the shell allows, which is what a full disk is to a program.
+/// A file is longer than the shell allows, which is what a full disk is to a program.
+#[cfg(unix)]
+fn on_a_full_disk(folder: &Path, args: &str) -> crate::common::child::Ended {
+    use crate::common::{child::Start, program::program};
+
+    let limited = "trap '' XFSZ; ulimit -f 400; exec \"$0\" \"$@\"";
+    let mut shell = std::process::Command::new("sh");
+    shell.current_dir(folder).args(["-c", limited]).arg(program().get_program());
+    shell.args(args.split_whitespace()).ended()
+}
+
 #[cfg(unix)]
 #[test]
 fn a_full_disk_leaves_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     done(folder, &format!("synth -o in.gguf {SYNTH} -q f16"));
-    let limited = format!(
-        "trap '' XFSZ; ulimit -f 400; exec {} quantize in.gguf out.gguf Q8_0",
-        env!("CARGO_BIN_EXE_spec-run")
-    );
-    let output = Command::new("sh").current_dir(folder).args(["-c", &limited]).ended();
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), message.lines().count()), (Some(1), 1), "{message}");
-    assert!(message.contains("out.gguf") && message.contains("too large"), "{message}");
+    on_a_full_disk(folder, "quantize in.gguf out.gguf Q8_0").refused(1, &["out.gguf", "too large"]);
     assert_eq!(names(folder), ["in.gguf"]);
 }

@@ -1,27 +1,23 @@
 //! Models without some of their layers. What a whole model computes that skips these layers says what they must compute.
 
-use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fs, sync::Arc};
 
-use spec_run::{
-    Batch, Gguf, Model, RunLayers,
-    gguf::{Value, Writer},
-    mask::LayerBits,
+use spec_run::{Gguf, Model, RunLayers, gguf::Value, mask::LayerBits};
+
+use super::{SYNTH, done, fails, open};
+use crate::common::{
+    context,
+    families::families,
+    fixture, load, masked_logits, mtp,
+    parts::Parts,
+    program::{Folder, run_in},
 };
-
-use super::{SYNTH, done, fails, run};
-use crate::common::{bits, changed, context, families::families, fixture, load, mtp};
 
 /// The logits of a text, with some layers skipped.
 fn logits(model: &Arc<Model>, text: &[u32], without: &[usize]) -> Vec<Vec<u32>> {
     let bits_of = |layer| if without.contains(&layer) { LayerBits::NONE } else { LayerBits::FULL };
-    let mut context = context(model, |_| {});
-    let mut batch = Batch::new();
-    for (pos, &token) in text.iter().enumerate() {
-        batch.push(token, pos as u32, 0, true);
-    }
-    batch.run_layers = Some(RunLayers::mask((0..model.n_layer()).map(bits_of).collect()));
-    context.decode(&batch).unwrap();
-    (0..text.len()).map(|row| bits(context.logits(row))).collect()
+    let mask = RunLayers::mask((0..model.n_layer()).map(bits_of).collect());
+    masked_logits(&mut context(model, |_| {}), text, &mask)
 }
 
 /// Each layer of each architecture, and two together.
@@ -33,8 +29,7 @@ fn a_model_without_layers_is_the_model_that_skips_them() {
         ("gemma4-e", &[&[0], &[1], &[2], &[3], &[4], &[5], &[0, 1]]),
         ("smollm3", &[&[0], &[1], &[2], &[0, 1]]),
     ];
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     let mut refused: BTreeMap<String, Vec<Vec<usize>>> = BTreeMap::new();
     for family in families() {
         let source = fixture(TEST, &format!("archs/{}.gguf", family.name)).unwrap();
@@ -46,11 +41,9 @@ fn a_model_without_layers_is_the_model_that_skips_them() {
                 list.join(","),
                 source.display()
             );
-            let output = run(folder, &args);
+            let output = run_in(folder, &args);
             if !output.status.success() {
-                let message = String::from_utf8(output.stderr).unwrap();
-                assert!(output.status.code() == Some(1) && message.lines().count() == 1, "{args}: {message}");
-                assert!(message.contains("--prune-layers"), "{args}: {message}");
+                output.refused(1, &["--prune-layers"]);
                 refused.entry(family.name.clone()).or_default().push(layers);
                 continue;
             }
@@ -77,8 +70,7 @@ fn lists(gguf: &Gguf) -> BTreeMap<String, Value> {
 #[test]
 fn metadata_are_cut_with_the_layers() {
     const TEST: &str = "metadata_are_cut_with_the_layers";
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     for (name, layers, changed) in [
         (
             "nemotron_h",
@@ -107,7 +99,7 @@ fn metadata_are_cut_with_the_layers() {
     ] {
         let Some(source) = fixture(TEST, &format!("archs/{name}.gguf")) else { return };
         done(folder, &format!("quantize --force --prune-layers {layers} {} out.gguf COPY", source.display()));
-        let (source, pruned) = (Gguf::open(&source).unwrap(), Gguf::open(&folder.join("out.gguf")).unwrap());
+        let (source, pruned) = (Gguf::open(&source).unwrap(), open(folder, "out.gguf"));
         let arch = source.metadata().str("general.architecture").unwrap().unwrap();
         let key = |name: &str| format!("{arch}.{name}");
         let mut expected = lists(&source);
@@ -126,8 +118,7 @@ fn metadata_are_cut_with_the_layers() {
 /// A head for one token more stays behind the layers, or goes with its own.
 #[test]
 fn heads_for_further_tokens_stay_behind_the_layers() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     for sample in mtp::samples() {
         let (arch, n_layer) = (&sample.model.arch, sample.model.n_layer());
         let file = format!("{}/tests/data/mtp/{}.gguf", env!("CARGO_MANIFEST_DIR"), sample.name);
@@ -145,10 +136,9 @@ fn heads_for_further_tokens_stay_behind_the_layers() {
 /// A matrix is quantized by the importance that was counted for it under its old number.
 #[test]
 fn importance_goes_with_the_layers() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     done(folder, &format!("synth -o in.gguf {SYNTH} -q f16"));
-    fs::write(folder.join("text.txt"), "Once upon a time there was a little girl. ".repeat(20)).unwrap();
+    folder.file("text.txt", "Once upon a time there was a little girl. ".repeat(20));
     done(folder, "imatrix -m in.gguf -f text.txt -c 64 --chunks 2 -o i.gguf");
     done(folder, "quantize --pure --imatrix i.gguf in.gguf whole.gguf Q4_K");
     done(folder, "quantize --pure --imatrix i.gguf --prune-layers 1 in.gguf pruned.gguf Q4_K");
@@ -156,8 +146,7 @@ fn importance_goes_with_the_layers() {
         folder,
         "quantize --pure --imatrix i.gguf --exclude-weights blk.2. --prune-layers 1 in.gguf some.gguf Q4_K",
     );
-    let [whole, pruned, some] =
-        ["whole", "pruned", "some"].map(|name| Gguf::open(&folder.join(format!("{name}.gguf"))).unwrap());
+    let [whole, pruned, some] = ["whole", "pruned", "some"].map(|name| open(folder, &format!("{name}.gguf")));
     assert_eq!(pruned.metadata().u32("quantize.imatrix.entries_count").unwrap(), Some(14));
     let mut differ = 0;
     for tensor in pruned.tensors() {
@@ -174,15 +163,14 @@ fn importance_goes_with_the_layers() {
 #[test]
 fn layers_come_from_a_mask_too_and_what_cannot_be_left_out_is_one_line() {
     const TEST: &str = "layers_come_from_a_mask_too_and_what_cannot_be_left_out_is_one_line";
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     done(folder, &format!("synth -o in.gguf {SYNTH} -q f16"));
     let masks = r#"{"schema": 1, "masks": [
         {"name": "part", "skip": {"attention": [0, 1], "mlp": [1]}},
         {"name": "whole", "skip": {"attention": [0, 2], "mlp": [2, 0]}},
         {"name": "nothing", "skip": {"attention": [], "mlp": []}},
         {"name": "back", "steps": [0, 2, 1]}]}"#;
-    fs::write(folder.join("masks.json"), masks).unwrap();
+    folder.file("masks.json", masks);
     done(folder, "quantize --draft-skip masks.json --mask whole in.gguf masked.gguf Q8_0");
     done(folder, "quantize --prune-layers 0,2 in.gguf named.gguf Q8_0");
     let read = |name: &str| fs::read(folder.join(name)).unwrap();
@@ -205,13 +193,8 @@ fn layers_come_from_a_mask_too_and_what_cannot_be_left_out_is_one_line() {
     let Some(source) = fixture(TEST, "archs/ernie4_5-moe.gguf") else { return };
     let model = load(&source);
     let stepped = |step: u32| {
-        let gguf = changed(
-            &model,
-            |writer| _ = writer.set("ernie4_5-moe.interleave_moe_layer_step", step),
-            |tensor| tensor.ty,
-            |_, _| {},
-        );
-        write(folder, "step.gguf", &gguf);
+        let parts = Parts::of(&model.gguf).with("ernie4_5-moe.interleave_moe_layer_step", step);
+        folder.file("step.gguf", parts.bytes());
     };
     stepped(2);
     fails(
@@ -222,12 +205,4 @@ fn layers_come_from_a_mask_too_and_what_cannot_be_left_out_is_one_line() {
     );
     done(folder, "quantize --prune-layers 1,2 step.gguf out.gguf COPY");
     assert_eq!(load(&folder.join("out.gguf")).n_layer(), model.n_layer() - 2);
-}
-
-fn write(folder: &Path, name: &str, gguf: &Gguf) {
-    let mut writer = Writer::new();
-    gguf.metadata().iter().for_each(|(key, value)| _ = writer.set(key, value.clone()));
-    gguf.tensors().iter().for_each(|t| _ = writer.tensor(&t.name, t.ty, &t.shape));
-    let file = fs::File::create(folder.join(name)).unwrap();
-    writer.write(file, |i, sink| sink.write(gguf.bytes(&gguf.tensors()[i]))).unwrap();
 }

@@ -8,11 +8,12 @@ use spec_run::{
     quant::GgmlType,
 };
 
-use super::{SYNTH, directory, done, names, tensor_bytes};
+use super::{SYNTH, directory, done, open, tensor_bytes};
+use crate::common::program::{Folder, names, run_in};
 
 /// Cuts a model in files as llama-gguf-split does; each of `ends` is where one's tensors end.
 fn split(folder: &Path, model: &str, ends: &[usize]) {
-    let whole = Gguf::open(&folder.join(model)).unwrap();
+    let whole = open(folder, model);
     let mut begin = 0;
     for (no, &end) in ends.iter().enumerate() {
         let tensors = &whole.tensors()[begin..end];
@@ -52,10 +53,9 @@ fn by_name(gguf: &Gguf) -> BTreeMap<String, (GgmlType, Vec<u64>, Vec<u8>)> {
 /// Of files in parts all parts are read, and one is written.
 #[test]
 fn the_shards_of_a_model_become_one_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     done(folder, &format!("synth -o whole.gguf {SYNTH} -q f16"));
-    let tensors = Gguf::open(&folder.join("whole.gguf")).unwrap().tensors().len();
+    let tensors = open(folder, "whole.gguf").tensors().len();
     split(folder, "whole.gguf", &[tensors / 2, tensors]);
     done(folder, "quantize whole.gguf one.gguf Q5_K_M");
     done(folder, "quantize part-00001-of-00002.gguf two.gguf Q5_K_M");
@@ -64,21 +64,19 @@ fn the_shards_of_a_model_become_one_file() {
 
 #[test]
 fn shards_become_as_many_cut_at_the_same_tensors() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     done(folder, &format!("synth -o whole.gguf {SYNTH} -q f16"));
-    let whole = Gguf::open(&folder.join("whole.gguf")).unwrap();
+    let whole = open(folder, "whole.gguf");
     let all = whole.tensors().len();
     done(folder, "quantize whole.gguf one.gguf Q4_K_M");
-    let one = Gguf::open(&folder.join("one.gguf")).unwrap();
+    let one = open(folder, "one.gguf");
     // The first may have metadata alone.
     for ends in [&[5, 6, all][..], &[0, 12, all]] {
         split(folder, "whole.gguf", ends);
-        let dry =
-            done(folder, "quantize --dry-run --json --keep-split part-00001-of-00003.gguf out.gguf Q4_K_M");
-        let dry: serde_json::Value = serde_json::from_str(&dry).unwrap();
+        let from = "--keep-split part-00001-of-00003.gguf out.gguf Q4_K_M";
+        let dry = run_in(folder, &format!("quantize --dry-run --json {from}")).json();
         let before = names(folder);
-        let said = done(folder, "quantize --force --keep-split part-00001-of-00003.gguf out.gguf Q4_K_M");
+        let said = done(folder, &format!("quantize --force {from}"));
         assert!(said.starts_with("out-00001-of-00003.gguf, the first of 3: "), "{said}");
         let written: Vec<_> = (1..=3).map(|n| format!("out-{n:05}-of-00003.gguf")).collect();
         let new: Vec<_> = names(folder).into_iter().filter(|name| !before.contains(name)).collect();
@@ -102,7 +100,7 @@ fn shards_become_as_many_cut_at_the_same_tensors() {
                 out.metadata().iter().map(|(key, value)| (key.to_string(), value.clone())).collect();
             assert_eq!(found, keys, "{name}");
         }
-        let several = Gguf::open(&folder.join(&written[0])).unwrap();
+        let several = open(folder, &written[0]);
         assert!(by_name(&several) == by_name(&one), "{ends:?}");
         assert_eq!(
             done(folder, "-m out-00001-of-00003.gguf -p Once -n 8 --temp 0"),
@@ -116,7 +114,7 @@ fn shards_become_as_many_cut_at_the_same_tensors() {
     for name in ["ggml-model-Q8_0-00003-of-00003.gguf", "alone-00001-of-00001.gguf"] {
         assert!(found.contains(&name.to_string()), "{name} is not in {found:?}");
     }
-    let alone = Gguf::open(&folder.join("alone-00001-of-00001.gguf")).unwrap();
+    let alone = open(folder, "alone-00001-of-00001.gguf");
     assert!(by_name(&alone) == by_name(&one));
     let keys = |gguf: &Gguf| gguf.metadata().iter().map(|(key, _)| key.to_string()).collect::<Vec<_>>();
     assert_eq!(keys(&alone), keys(&one));
@@ -126,30 +124,22 @@ fn shards_become_as_many_cut_at_the_same_tensors() {
 #[cfg(unix)]
 #[test]
 fn a_set_of_files_is_there_whole_or_not_at_all() {
-    use super::fails;
-    use crate::common::child::Start;
+    use super::{fails, on_a_full_disk};
 
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     done(folder, &format!("synth -o whole.gguf {SYNTH} -q f16"));
-    let whole = Gguf::open(&folder.join("whole.gguf")).unwrap();
+    let whole = open(folder, "whole.gguf");
     // The first is small, and so is what becomes of it.
     let table = whole.tensors().iter().position(|t| t.name == "token_embd.weight").unwrap();
     assert_eq!(table, 0);
     split(folder, "whole.gguf", &[0, 1, whole.tensors().len()]);
     let before = names(folder);
-    let limited = format!(
-        "trap '' XFSZ; ulimit -f 400; exec {} quantize --keep-split part-00001-of-00003.gguf out.gguf Q8_0",
-        env!("CARGO_BIN_EXE_spec-run")
-    );
-    let output = std::process::Command::new("sh").current_dir(folder).args(["-c", &limited]).ended();
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), message.lines().count()), (Some(1), 1), "{message}");
-    assert!(message.contains("out-00002-of-00003.gguf") && message.contains("too large"), "{message}");
+    let from = "quantize --keep-split part-00001-of-00003.gguf";
+    on_a_full_disk(folder, &format!("{from} out.gguf Q8_0"))
+        .refused(1, &["out-00002-of-00003.gguf", "too large"]);
     assert_eq!(names(folder), before);
 
-    let from = "quantize --keep-split part-00001-of-00003.gguf";
-    fs::write(folder.join("out-00003-of-00003.gguf"), "mine").unwrap();
+    folder.file("out-00003-of-00003.gguf", "mine");
     fails(folder, &format!("{from} out.gguf Q8_0"), 2, &["out-00003-of-00003.gguf", "--force"]);
     assert_eq!(fs::read(folder.join("out-00003-of-00003.gguf")).unwrap(), b"mine");
     fails(
