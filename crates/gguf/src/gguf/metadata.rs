@@ -46,36 +46,22 @@ impl Metadata {
 
     /// A string.
     pub fn str(&self, key: &str) -> Result<Option<&str>> {
-        self.typed(key, "a string", |v| match v {
-            Value::String(s) => Some(s.as_str()),
-            _ => None,
-        })
+        self.typed(key, "a string", |v| if let Value::String(s) = v { Some(s.as_str()) } else { None })
     }
 
     /// True or false.
     pub fn bool(&self, key: &str) -> Result<Option<bool>> {
-        self.typed(key, "a bool", |v| match v {
-            Value::Bool(b) => Some(*b),
-            _ => None,
-        })
+        self.typed(key, "a bool", |v| if let Value::Bool(b) = v { Some(*b) } else { None })
     }
 
     /// An integer of any type whose value fits.
     pub fn u32(&self, key: &str) -> Result<Option<u32>> {
-        let Some(n) = self.typed(key, "an integer", Value::integer)? else { return Ok(None) };
-        match u32::try_from(n) {
-            Ok(n) => Ok(Some(n)),
-            Err(_) => Err(self.error(key, format_args!("{n} does not fit in 32 bits without a sign"))),
-        }
+        self.fitting(key, "32 bits without a sign")
     }
 
     /// An integer that fits in 32 bits with a sign.
     pub fn i32(&self, key: &str) -> Result<Option<i32>> {
-        let Some(n) = self.typed(key, "an integer", Value::integer)? else { return Ok(None) };
-        match i32::try_from(n) {
-            Ok(n) => Ok(Some(n)),
-            Err(_) => Err(self.error(key, format_args!("{n} does not fit in 32 bits"))),
-        }
+        self.fitting(key, "32 bits")
     }
 
     /// A float of 32 or 64 bits.
@@ -89,18 +75,14 @@ impl Metadata {
 
     /// An array of strings.
     pub fn strings(&self, key: &str) -> Result<Option<&Strings>> {
-        self.typed(key, "an array of strings", |v| match v {
-            Value::Array(Array::String(s)) => Some(s),
-            _ => None,
-        })
+        let wanted = "an array of strings";
+        self.typed(key, wanted, |v| if let Value::Array(Array::String(s)) = v { Some(s) } else { None })
     }
 
     /// An array of floats.
     pub fn f32s(&self, key: &str) -> Result<Option<&[f32]>> {
-        self.typed(key, "an array of f32", |v| match v {
-            Value::Array(Array::F32(x)) => Some(x.as_slice()),
-            _ => None,
-        })
+        let wanted = "an array of f32";
+        self.typed(key, wanted, |v| if let Value::Array(Array::F32(x)) = v { Some(&x[..]) } else { None })
     }
 
     /// An array of bytes, with a sign or without.
@@ -154,6 +136,12 @@ impl Metadata {
     /// The error for a key that must be there: "FILE: no `KEY` in the metadata; ..".
     pub fn missing(&self, key: &str) -> Error {
         Error::gguf(&self.file, format!("no `{key}` in the metadata; the file is incomplete"))
+    }
+
+    /// An integer of any type whose value fits in `what`.
+    fn fitting<T: TryFrom<i128>>(&self, key: &str, what: &str) -> Result<Option<T>> {
+        let Some(n) = self.typed(key, "an integer", Value::integer)? else { return Ok(None) };
+        n.try_into().map(Some).map_err(|_| self.error(key, format_args!("{n} does not fit in {what}")))
     }
 
     fn typed<'a, T>(
