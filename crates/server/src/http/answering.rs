@@ -18,11 +18,7 @@ use http_body::Frame as BodyFrame;
 use serde_json::Value;
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver, channel, unbounded_channel};
 
-use super::{
-    App,
-    routes::{Read, failed, is_messages},
-    run_blocking,
-};
+use super::{App, errors::is_messages, routes::Read, run_blocking};
 use crate::engine::{Ended, Event, JobId};
 use crate::quoted::one_line;
 use crate::{
@@ -31,7 +27,7 @@ use crate::{
     models::{Lease, Wanted},
     prepare::Prepared,
     served::Facts,
-    wire::{ApiError, Ask, Frame, Header, Shape, Whole, Writer},
+    wire::{ApiError, Ask, Frame, Header, Whole, Writer},
 };
 
 /// Pieces that may wait for a client that reads slowly; then the answer waits.
@@ -69,18 +65,19 @@ impl Asked {
 }
 
 /// Answers a request as soon as its model is there. A stream begins before that, so that whoever waits is told.
-pub(super) async fn answer(app: Arc<App>, mut wanted: Wanted, asked: Asked) -> Response {
-    let path = asked.path.clone();
+pub(super) async fn answer(app: Arc<App>, mut wanted: Wanted, asked: Asked) -> Result<Response, ApiError> {
     let model = match asked.wants_stream() {
-        false => wanted.lease().await,
+        false => wanted.lease().await?,
         true => match tokio::time::timeout(FIRST, wanted.lease()).await {
-            Ok(model) => model,
-            Err(_) => return stream_of_wanted(app, wanted, asked),
+            Ok(model) => model?,
+            Err(_) => return Ok(stream_of_wanted(app, wanted, asked)),
         },
     };
-    match model.and_then(|model| Ok(((asked.read)(&asked.body, &model.defaults)?, model))) {
-        Ok((ask, model)) => answer_by(app, model, ask, &path).await,
-        Err(error) => failed(&error, &path),
+    let ask = (asked.read)(&asked.body, &model.defaults)?;
+    if ask.stream {
+        begin(app, model, ask, &asked.path).await?.stream().await
+    } else {
+        Ok(Json(json(app, model, ask, &asked.path).await?).into_response())
     }
 }
 
@@ -109,36 +106,23 @@ fn stream_of_wanted(app: Arc<App>, mut wanted: Wanted, asked: Asked) -> Response
             Ok(answering) => answering.sends(Vec::new(), pieces).await,
             Err(error) => {
                 // The client may have gone.
-                let _ = pieces.send(joined(error_frame(&error, is_messages(&asked.path)))).await;
+                let _ = pieces.send(error_piece(&error, &asked.path)).await;
             }
         }
     });
     streamed(received)
 }
 
-/// What is said of an error where the status is sent already.
-fn error_frame(error: &ApiError, to_messages: bool) -> Vec<Frame> {
-    vec![match to_messages {
+/// An error as a piece of a stream, whose status is sent already.
+fn error_piece(error: &ApiError, path: &str) -> Bytes {
+    joined(vec![match is_messages(path) {
         true => Frame { event: Some("error"), data: error.to_messages_json() },
         false => Frame { event: None, data: error.to_json() },
-    }]
+    }])
 }
 
 fn joined(frames: Vec<Frame>) -> Bytes {
     Bytes::from(frames.iter().map(Frame::text).collect::<String>())
-}
-
-async fn answer_by(app: Arc<App>, model: Lease, ask: Ask, path: &str) -> Response {
-    if !ask.stream {
-        return match json(app, model, ask, path).await {
-            Ok(json) => Json(json).into_response(),
-            Err(error) => failed(&error, path),
-        };
-    }
-    match begin(app, model, ask, path).await {
-        Ok(answering) => answering.stream().await,
-        Err(error) => failed(&error, path),
-    }
 }
 
 /// The whole answer to a request.
@@ -283,16 +267,14 @@ impl Answering {
         Ok(self.writer.whole(&self.all()))
     }
 
-    async fn stream(mut self) -> Response {
-        let mut first = Vec::new();
-        match tokio::time::timeout(FIRST, self.next()).await {
-            Ok(Some(Err(error))) => return failed(&error, &self.path),
-            Ok(Some(Ok(frames))) => first = frames,
-            Ok(None) | Err(_) => (),
-        }
+    async fn stream(mut self) -> Result<Response, ApiError> {
+        let first = match tokio::time::timeout(FIRST, self.next()).await {
+            Ok(Some(frames)) => frames?,
+            Ok(None) | Err(_) => Vec::new(),
+        };
         let (pieces, received) = channel(MOST_PIECES);
         tokio::spawn(async move { self.sends(first, pieces).await });
-        streamed(received)
+        Ok(streamed(received))
     }
 
     /// Sends until all has been said or nobody receives any more; then what else comes is dropped, and the jobs end.
@@ -318,8 +300,7 @@ impl Answering {
                 None => break,
                 Some(Ok(frames)) => frames,
                 Some(Err(error)) => {
-                    let to_messages = self.ask.shape == Shape::Messages;
-                    let _ = pieces.send(joined(error_frame(&error, to_messages))).await;
+                    let _ = pieces.send(error_piece(&error, &self.path)).await;
                     return;
                 }
             };

@@ -11,11 +11,7 @@ use axum::{
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{
-    App,
-    routes::{asked, failed},
-    run_blocking,
-};
+use super::{App, routes::asked, run_blocking};
 use crate::{
     embed::{Embedding, Pooling, normalize},
     embeds::Embeds,
@@ -56,16 +52,11 @@ async fn answered<T>(
     request: Request,
     read: impl Fn(&Value) -> Result<T>,
     answer: impl AsyncFn(&Asking, T) -> Result<Vec<u8>>,
-) -> Response {
-    let made = async {
-        let (model, json) = asked(app, uri, request).await?;
-        let asking = Asking { app: app.clone(), model, path: uri.path().to_owned() };
-        answer(&asking, read(&json)?).await
-    };
-    match made.await {
-        Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
-        Err(error) => failed(&error, uri.path()),
-    }
+) -> Result<Response> {
+    let (model, json) = asked(app, uri, request).await?;
+    let asking = Asking { app: app.clone(), model, path: uri.path().to_owned() };
+    let json = answer(&asking, read(&json)?).await?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
 }
 
 impl Asking {

@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::{App, routes::failed};
+use super::App;
 use crate::wire::ApiError;
 
 /// Which pages of others may use the server.
@@ -82,7 +82,7 @@ pub(super) async fn keys(State(app): State<Arc<App>>, request: Request<Body>, ne
     {
         return next.run(request).await;
     }
-    failed(&ApiError::authentication(), request.uri().path())
+    ApiError::authentication().into_response()
 }
 
 fn given(headers: &HeaderMap) -> Option<&str> {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::App;
 use crate::{
     engine::JobId,
-    wire::{Reason, Timings},
+    wire::{ApiError, Reason, Timings},
 };
 
 /// Writes records down.
@@ -47,10 +47,6 @@ pub enum Record {
     },
 }
 
-/// An error's message, kept beside the reply that has it.
-#[derive(Clone)]
-pub(super) struct LoggedError(pub String);
-
 /// Of a client's path so much is written down.
 const LONGEST_PATH: usize = 200;
 
@@ -62,7 +58,7 @@ pub(super) async fn refusals(State(app): State<Arc<App>>, request: Request, next
     let began = Instant::now();
     let response = next.run(request).await;
     if response.status().is_client_error() || response.status().is_server_error() {
-        let message = response.extensions().get().map(|LoggedError(message)| message.clone());
+        let message = response.extensions().get::<ApiError>().map(|error| error.message.clone());
         let ms = began.elapsed().as_secs_f64() * 1e3;
         log(&Record::Refused { method, path, status: response.status().as_u16(), message, ms });
     }

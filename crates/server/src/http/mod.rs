@@ -3,6 +3,7 @@
 mod answering;
 mod connections;
 mod embeddings;
+mod errors;
 mod guard;
 mod log;
 mod models;

@@ -10,7 +10,7 @@ use axum::{
     body::Bytes,
     extract::{Request, State},
     http::Uri,
-    response::{IntoResponse, Response},
+    response::Response,
 };
 use serde_json::{Map, Value, json};
 use tokio::sync::{broadcast::error::RecvError, mpsc::channel};
@@ -18,7 +18,7 @@ use tokio::sync::{broadcast::error::RecvError, mpsc::channel};
 use super::{
     App,
     answering::streamed,
-    routes::{body, failed, in_query, named},
+    routes::{body, in_query, named},
     run_blocking,
 };
 use crate::{
@@ -35,24 +35,18 @@ const SILENCE: Duration = Duration::from_secs(30);
 const MOST_EVENTS: usize = 64;
 
 /// All of them. With `reload` in the address they are looked for again.
-pub(super) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Response {
-    let listed = async {
-        if !app.models.is_many() {
-            let model = app.models.only().await?;
-            return Ok(only(&model));
-        }
-        if in_query(&uri, "reload").is_some_and(|wish| !wish.is_empty()) {
-            let app = app.clone();
-            run_blocking(move || Ok(app.models.list_again()?)).await?;
-        }
-        let views = app.models.views();
-        let shown = views.iter().filter(|view| !view.listed.hidden);
-        Ok(json!({ "object": "list", "data": shown.map(of_many).collect::<Vec<_>>() }))
-    };
-    match listed.await {
-        Ok(json) => Json(json).into_response(),
-        Err(error) => failed(&error, uri.path()),
+pub(super) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Result<Json<Value>> {
+    if !app.models.is_many() {
+        let model = app.models.only().await?;
+        return Ok(Json(only(&model)));
     }
+    if in_query(&uri, "reload").is_some_and(|wish| !wish.is_empty()) {
+        let app = app.clone();
+        run_blocking(move || Ok(app.models.list_again()?)).await?;
+    }
+    let views = app.models.views();
+    let shown = views.iter().filter(|view| !view.listed.hidden);
+    Ok(Json(json!({ "object": "list", "data": shown.map(of_many).collect::<Vec<_>>() })))
 }
 
 /// What is known of a loaded model.
@@ -141,35 +135,30 @@ fn check_many(app: &App) -> Result<()> {
     Err(ApiError::not_supported("the server has one model, which is always there"))
 }
 
-async fn changed(app: Arc<App>, request: Request, what: fn(&App, Option<&str>) -> Result<()>) -> Response {
-    let path = request.uri().path().to_owned();
-    let done = async {
-        check_many(&app)?;
-        let asked = body(&app, request).await?;
-        what(&app, named(&asked))
-    };
-    match done.await {
-        Ok(()) => Json(json!({ "success": true })).into_response(),
-        Err(error) => failed(&error, &path),
-    }
+async fn changed(
+    app: Arc<App>,
+    request: Request,
+    what: fn(&App, Option<&str>) -> Result<()>,
+) -> Result<Json<Value>> {
+    check_many(&app)?;
+    let asked = body(&app, request).await?;
+    what(&app, named(&asked))?;
+    Ok(Json(json!({ "success": true })))
 }
 
-pub(super) async fn load(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn load(State(app): State<Arc<App>>, request: Request) -> Result<Json<Value>> {
     changed(app, request, |app, name| app.models.load(name)).await
 }
 
-pub(super) async fn unload(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn unload(State(app): State<Arc<App>>, request: Request) -> Result<Json<Value>> {
     changed(app, request, |app, name| app.models.unload(name)).await
 }
 
 /// What happens to models, as it happens.
-pub(super) async fn events(State(app): State<Arc<App>>, uri: Uri) -> Response {
-    if let Err(error) = check_many(&app) {
-        return failed(&error, uri.path());
-    }
-    let Some(mut events) = app.models.events() else {
-        return failed(&ApiError::unavailable("the server is ending"), uri.path());
-    };
+pub(super) async fn events(State(app): State<Arc<App>>) -> Result<Response> {
+    check_many(&app)?;
+    let events = app.models.events();
+    let mut events = events.ok_or_else(|| ApiError::unavailable("the server is ending"))?;
     let (pieces, received) = channel(MOST_EVENTS);
     tokio::spawn(async move {
         loop {
@@ -187,5 +176,5 @@ pub(super) async fn events(State(app): State<Arc<App>>, uri: Uri) -> Response {
             }
         }
     });
-    streamed(received)
+    Ok(streamed(received))
 }

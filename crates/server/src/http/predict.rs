@@ -2,17 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::{Request, State},
-    http::Uri,
-    response::{IntoResponse, Response},
-};
+use axum::{Json, extract::Request};
 use serde_json::{Value, json};
 
 use super::{
     App, answering,
-    routes::{Read, body, failed, named},
+    routes::{Read, body, named},
 };
 use crate::{
     models::Naming,
@@ -34,21 +29,8 @@ const KINDS: [(&str, &str, Read); 6] = [
 ];
 
 /// Answers all requests of a list, at once. One that cannot be answered has its error in its place.
-pub(super) async fn predict(State(app): State<Arc<App>>, uri: Uri, request: Request) -> Response {
-    let asked = async {
-        let json = body(&app, request).await?;
-        let instances = Fields::of(&json)?.list("instances")?;
-        let instances = instances.ok_or_else(|| ApiError::field("instances", "a list is needed"))?;
-        if instances.len() > MOST {
-            let message = format!("{} requests; {MOST} are possible in one", instances.len());
-            return Err(ApiError::field("instances", message));
-        }
-        Ok(instances.clone())
-    };
-    let instances = match asked.await {
-        Ok(instances) => instances,
-        Err(error) => return failed(&error, uri.path()),
-    };
+pub(super) async fn predict(app: Arc<App>, request: Request) -> Result<Json<Value>, ApiError> {
+    let instances = instances(&body(&app, request).await?)?;
     let mut answers = tokio::task::JoinSet::new();
     for (index, instance) in instances.into_iter().enumerate() {
         let app = app.clone();
@@ -56,17 +38,24 @@ pub(super) async fn predict(State(app): State<Arc<App>>, uri: Uri, request: Requ
     }
     let mut predictions = vec![Value::Null; answers.len()];
     while let Some(answer) = answers.join_next().await {
-        match answer {
-            Ok((index, prediction)) => predictions[index] = prediction,
-            Err(_) => return failed(&ApiError::server("a request could not be answered"), uri.path()),
-        }
+        let (index, prediction) = answer.map_err(|_| ApiError::server("a request could not be answered"))?;
+        predictions[index] = prediction;
     }
-    Json(json!({ "predictions": predictions })).into_response()
+    Ok(Json(json!({ "predictions": predictions })))
 }
 
-async fn one(app: Arc<App>, instance: Value) -> Value {
-    let ask = async {
-        let mut instance = instance;
+fn instances(json: &Value) -> Result<Vec<Value>, ApiError> {
+    let instances = Fields::of(json)?.list("instances")?;
+    let instances = instances.ok_or_else(|| ApiError::field("instances", "a list is needed"))?;
+    if instances.len() > MOST {
+        let message = format!("{} requests; {MOST} are possible in one", instances.len());
+        return Err(ApiError::field("instances", message));
+    }
+    Ok(instances.clone())
+}
+
+async fn one(app: Arc<App>, mut instance: Value) -> Value {
+    let answer = async {
         let format = Fields::of(&instance)?.text(FORMAT)?.map(str::to_owned);
         let format = format.ok_or_else(|| ApiError::field(FORMAT, "the kind of request is needed"))?;
         let kind = KINDS.iter().find(|(name, path, _)| [*name, *path].contains(&format.as_str()));
@@ -83,11 +72,7 @@ async fn one(app: Arc<App>, instance: Value) -> Value {
         let naming = Naming { name: named(&instance), most_waiting, ..Naming::default() };
         let model = app.models.wanted(naming)?.lease().await?;
         let ask = read(&instance, &model.defaults)?;
-        Ok((model, ask))
+        answering::json(app, model, ask, "predict").await
     };
-    let answer = match ask.await {
-        Ok((model, ask)) => answering::json(app, model, ask, "predict").await,
-        Err(error) => Err(error),
-    };
-    answer.unwrap_or_else(|error| error.to_json())
+    answer.await.unwrap_or_else(|error| error.to_json())
 }

@@ -6,10 +6,10 @@ use axum::{
     Json, Router,
     body::Bytes,
     extract::{DefaultBodyLimit, Request, State},
-    http::{HeaderValue, Method, StatusCode, Uri, header},
+    http::{HeaderName, HeaderValue, Method, Uri, header},
     middleware,
     response::{IntoResponse, Response},
-    routing::{any, get, post},
+    routing::{MethodRouter, any, get, post},
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -18,9 +18,7 @@ use tokio::sync::Semaphore;
 use super::{
     App,
     answering::{self, Asked},
-    embeddings, guard,
-    log::{self, LoggedError},
-    models, predict, run_blocking, slots,
+    embeddings, errors, guard, log, models, predict, run_blocking, slots,
 };
 use crate::{
     engine::Status,
@@ -37,22 +35,8 @@ const VERSION: &str = "/_app/version.json";
 /// Texts that become tokens without an engine, at a time: a large one takes many times its size meanwhile.
 static TOKENIZED: Semaphore = Semaphore::const_new(4);
 
-type Reply = Result<Response, (ApiError, &'static str)>;
-pub(super) type Read = fn(&Value, &Defaults) -> Result<Ask, ApiError>;
-
-/// Whether a path is one of Anthropic's.
-pub(super) fn is_messages(path: &str) -> bool {
-    path.contains("messages")
-}
-
-/// An error at a path: Anthropic's clients want another shape.
-pub(super) fn failed(error: &ApiError, path: &str) -> Response {
-    let body = if is_messages(path) { error.to_messages_json() } else { error.to_json() };
-    let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = (status, Json(body)).into_response();
-    response.extensions_mut().insert(LoggedError(error.message.clone()));
-    response
-}
+type Result<T> = std::result::Result<T, ApiError>;
+pub(super) type Read = fn(&Value, &Defaults) -> Result<Ask>;
 
 pub(super) fn router(app: Arc<App>) -> Router {
     let mut routes = Router::new()
@@ -94,54 +78,41 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .fallback(other)
         .layer(DefaultBodyLimit::max(app.config.most_body))
         .layer(middleware::from_fn_with_state(app.clone(), guard::keys))
+        .layer(middleware::from_fn(errors::shapes))
         .layer(middleware::from_fn_with_state(app.clone(), guard::origins))
         .layer(middleware::from_fn_with_state(app.clone(), log::refusals))
         .with_state(app)
 }
 
 /// A route whose body is a request for answers.
-fn asks(read: Read) -> axum::routing::MethodRouter<Arc<App>> {
+fn asks(read: Read) -> MethodRouter<Arc<App>> {
     post(move |State(app): State<Arc<App>>, uri: Uri, request: Request| async move {
+        let body = body(&app, request).await?;
+        let wanted = app.models.wanted(naming(&app, &uri, named(&body)))?;
         let path = uri.path().to_owned();
-        let asked = async {
-            let body = body(&app, request).await?;
-            let wanted = app.models.wanted(naming(&app, &uri, named(&body)))?;
-            Ok((wanted, Asked { body, read, path: path.clone() }))
-        };
-        match asked.await {
-            Ok((wanted, asked)) => answering::answer(app, wanted, asked).await,
-            Err(error) => failed(&error, &path),
-        }
+        answering::answer(app, wanted, Asked { body, read, path }).await
     })
 }
 
 /// A route that says how many tokens such a request has.
-fn counts(read: Read) -> axum::routing::MethodRouter<Arc<App>> {
+fn counts(read: Read) -> MethodRouter<Arc<App>> {
     post(move |State(app): State<Arc<App>>, uri: Uri, request: Request| async move {
-        let path = uri.path().to_owned();
-        let counted = async {
-            let (model, ask) = ask(&app, &uri, request, read).await?;
-            let prepared = run_blocking(move || model.preparer.jobs(&ask)).await?;
-            Ok(prepared.first().map_or(0, |one| one.source.tokens.len()))
-        };
-        match counted.await {
-            Ok(tokens) => {
-                Json(json!({ "input_tokens": tokens, "object": "response.input_tokens" })).into_response()
-            }
-            Err(error) => failed(&error, &path),
-        }
+        let (model, ask) = ask(&app, &uri, request, read).await?;
+        let prepared = run_blocking(move || model.preparer.jobs(&ask)).await?;
+        let tokens = prepared.first().map_or(0, |one| one.source.tokens.len());
+        Result::Ok(Json(json!({ "input_tokens": tokens, "object": "response.input_tokens" })))
     })
 }
 
 /// Which model is asked, and what for.
-async fn ask(app: &Arc<App>, uri: &Uri, request: Request, read: Read) -> Result<(Lease, Ask), ApiError> {
+async fn ask(app: &Arc<App>, uri: &Uri, request: Request, read: Read) -> Result<(Lease, Ask)> {
     let (model, asked) = asked(app, uri, request).await?;
     let ask = read(&asked, &model.defaults)?;
     Ok((model, ask))
 }
 
 /// Which model a body names, and the body.
-pub(super) async fn asked(app: &Arc<App>, uri: &Uri, request: Request) -> Result<(Lease, Value), ApiError> {
+pub(super) async fn asked(app: &Arc<App>, uri: &Uri, request: Request) -> Result<(Lease, Value)> {
     let asked = body(app, request).await?;
     let model = app.models.wanted(naming(app, uri, named(&asked)))?.lease().await?;
     Ok((model, asked))
@@ -159,7 +130,7 @@ pub(super) fn named(body: &Value) -> Option<&str> {
 }
 
 /// The model that stands behind the question mark.
-pub(super) async fn model_of(app: &App, uri: &Uri) -> Result<Lease, ApiError> {
+pub(super) async fn model_of(app: &App, uri: &Uri) -> Result<Lease> {
     let name = in_query(uri, "model");
     let naming = Naming { looks: true, ..naming(app, uri, name.as_deref()) };
     app.models.wanted(naming)?.lease().await
@@ -185,7 +156,7 @@ fn plain(value: &str) -> String {
 }
 
 /// The JSON of a request.
-pub(super) async fn body(app: &Arc<App>, request: Request) -> Result<Value, ApiError> {
+pub(super) async fn body(app: &Arc<App>, request: Request) -> Result<Value> {
     let most = app.config.most_body;
     let came =
         tokio::time::timeout(app.config.timeout, axum::body::to_bytes(request.into_body(), most)).await;
@@ -199,53 +170,41 @@ pub(super) async fn body(app: &Arc<App>, request: Request) -> Result<Value, ApiE
 }
 
 /// llama-server can fetch any address for its page's tools. Whoever reaches the server could then reach all that it reaches.
-async fn no_proxy(uri: Uri) -> Response {
-    let error =
-        ApiError { status: 403, ..ApiError::not_supported("this server does not fetch other addresses") };
-    failed(&error, uri.path())
+async fn no_proxy() -> ApiError {
+    ApiError { status: 403, ..ApiError::not_supported("this server does not fetch other addresses") }
 }
 
-async fn health() -> Response {
-    Json(json!({ "status": "ok" })).into_response()
+async fn health() -> Json<Value> {
+    Json(json!({ "status": "ok" }))
 }
 
 /// Asked of the engine between its passes.
-pub(super) async fn status(model: &Lease) -> Result<Status, ApiError> {
+pub(super) async fn status(model: &Lease) -> Result<Status> {
     let model = model.clone();
     run_blocking(move || Ok(model.answers.status()?)).await
 }
 
-async fn metrics(State(app): State<Arc<App>>, uri: Uri) -> Response {
+async fn metrics(State(app): State<Arc<App>>, uri: Uri) -> Result<impl IntoResponse> {
     if !app.config.metrics {
-        let error =
-            ApiError::not_supported("metrics are off: the server was started without its setting `metrics`");
-        return failed(&error, uri.path());
+        return Err(ApiError::not_supported(
+            "metrics are off: the server was started without its setting `metrics`",
+        ));
     }
-    let told = async {
-        let model = model_of(&app, &uri).await?;
-        let status = status(&model).await?;
-        Ok((model.metrics.text(&status).into_response(), model.metrics.started.to_string()))
-    };
-    let (mut response, started) = match told.await {
-        Ok(told) => told,
-        Err(error) => return failed(&error, uri.path()),
-    };
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4"));
-    if let Ok(started) = HeaderValue::from_str(&started) {
-        headers.insert("process-start-time-unix", started);
-    }
-    response
+    let model = model_of(&app, &uri).await?;
+    let text = model.metrics.text(&status(&model).await?);
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4")),
+        (HeaderName::from_static("process-start-time-unix"), model.metrics.started.into()),
+    ];
+    Ok((headers, text))
 }
 
-async fn props(State(app): State<Arc<App>>, uri: Uri) -> Response {
+async fn props(State(app): State<Arc<App>>, uri: Uri) -> Result<Json<Value>> {
     if app.models.is_many() && in_query(&uri, "model").is_none_or(|name| name.is_empty()) {
-        return Json(models::props(&app)).into_response();
+        return Ok(Json(models::props(&app)));
     }
-    match model_of(&app, &uri).await {
-        Ok(model) => Json(props_of(&app, &model)).into_response(),
-        Err(error) => failed(&error, uri.path()),
-    }
+    let model = model_of(&app, &uri).await?;
+    Ok(Json(props_of(&app, &model)))
 }
 
 fn props_of(app: &App, model: &Served) -> Value {
@@ -279,57 +238,39 @@ fn props_of(app: &App, model: &Served) -> Value {
     })
 }
 
-async fn adapters(State(app): State<Arc<App>>, uri: Uri) -> Response {
-    match model_of(&app, &uri).await {
-        Ok(model) => Json(model.preparer.adapters.to_json()).into_response(),
-        Err(error) => failed(&error, uri.path()),
-    }
+async fn adapters(State(app): State<Arc<App>>, uri: Uri) -> Result<Json<Value>> {
+    Ok(Json(model_of(&app, &uri).await?.preparer.adapters.to_json()))
 }
 
-async fn set_adapters(State(app): State<Arc<App>>, uri: Uri, request: Request) -> Response {
-    let set = async {
-        let (model, wanted) = asked(&app, &uri, request).await?;
-        model.preparer.adapters.set(&read::lora_scales(&wanted)?)?;
-        Ok(Json(json!({ "success": true })).into_response())
-    };
-    reply(set.await.map_err(|error| (error, "/lora-adapters")))
+async fn set_adapters(State(app): State<Arc<App>>, uri: Uri, request: Request) -> Result<Json<Value>> {
+    let (model, wanted) = asked(&app, &uri, request).await?;
+    model.preparer.adapters.set(&read::lora_scales(&wanted)?)?;
+    Ok(Json(json!({ "success": true })))
 }
 
 /// In the words of vLLM, which lm-eval speaks.
-async fn tokenizer_info(State(app): State<Arc<App>>, uri: Uri) -> Response {
-    let model = match model_of(&app, &uri).await {
-        Ok(model) => model,
-        Err(error) => return failed(&error, uri.path()),
-    };
+async fn tokenizer_info(State(app): State<Arc<App>>, uri: Uri) -> Result<Json<Value>> {
+    let model = model_of(&app, &uri).await?;
     let Preparer { template, tokenizer, .. } = &model.preparer;
     let text = |id: Option<u32>| id.map(|id| tokenizer.token_text(id).to_owned());
-    Json(json!({
+    Ok(Json(json!({
         "tokenizer_class": "spec-run",
         "bos_token": text(tokenizer.bos()),
         "eos_token": text(tokenizer.eos()),
         "add_bos_token": tokenizer.adds_bos(),
         "chat_template": template.as_ref().map(|template| &template.text),
-    }))
-    .into_response()
+    })))
 }
 
-fn reply(reply: Reply) -> Response {
-    reply.unwrap_or_else(|(error, path)| failed(&error, path))
-}
-
-async fn tokenize(State(app): State<Arc<App>>, uri: Uri, request: Request) -> Response {
-    let made = async {
-        let (model, asked) = asked(&app, &uri, request).await?;
-        let turn = TOKENIZED.acquire().await;
-        let json = run_blocking(move || {
-            // Who has gone leaves the work behind, and the turn lasts as long as that.
-            let _turn = turn;
-            tokens_of(&model.preparer, &asked)
-        });
-        let json = json.await?;
-        Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
-    };
-    reply(made.await.map_err(|error| (error, "/tokenize")))
+async fn tokenize(State(app): State<Arc<App>>, uri: Uri, request: Request) -> Result<impl IntoResponse> {
+    let (model, asked) = asked(&app, &uri, request).await?;
+    let turn = TOKENIZED.acquire().await;
+    let json = run_blocking(move || {
+        // Who has gone leaves the work behind, and the turn lasts as long as that.
+        let _turn = turn;
+        tokens_of(&model.preparer, &asked)
+    });
+    Ok(([(header::CONTENT_TYPE, "application/json")], json.await?))
 }
 
 /// Written without a tree of JSON, which takes many times as much as the tokens.
@@ -367,7 +308,7 @@ struct Counted {
     max_model_len: usize,
 }
 
-fn tokens_of(preparer: &Preparer, json: &Value) -> Result<Vec<u8>, ApiError> {
+fn tokens_of(preparer: &Preparer, json: &Value) -> Result<Vec<u8>> {
     let fields = Fields::of(json)?;
     // `prompt` is vLLM's word, whose texts begin as prompts do.
     let (name, content) =
@@ -399,15 +340,12 @@ fn tokens_of(preparer: &Preparer, json: &Value) -> Result<Vec<u8>, ApiError> {
     serde_json::to_vec(&Tokens { tokens, counted }).map_err(|e| ApiError::server(e.to_string()))
 }
 
-async fn detokenize(State(app): State<Arc<App>>, uri: Uri, request: Request) -> Response {
-    let made = async {
-        let (model, asked) = asked(&app, &uri, request).await?;
-        Ok(Json(run_blocking(move || text_of(&model.preparer, &asked)).await?).into_response())
-    };
-    reply(made.await.map_err(|error| (error, "/detokenize")))
+async fn detokenize(State(app): State<Arc<App>>, uri: Uri, request: Request) -> Result<Json<Value>> {
+    let (model, asked) = asked(&app, &uri, request).await?;
+    run_blocking(move || text_of(&model.preparer, &asked)).await.map(Json)
 }
 
-fn text_of(preparer: &Preparer, json: &Value) -> Result<Value, ApiError> {
+fn text_of(preparer: &Preparer, json: &Value) -> Result<Value> {
     let ids = json.get("tokens").ok_or_else(|| ApiError::field("tokens", "a list of tokens is needed"))?;
     let mut tokens = Vec::new();
     let most = preparer.tokenizer.vocab_size();
@@ -425,17 +363,13 @@ fn text_of(preparer: &Preparer, json: &Value) -> Result<Value, ApiError> {
     Ok(json!({ "content": text, "prompt": text }))
 }
 
-async fn apply_template(State(app): State<Arc<App>>, uri: Uri, request: Request) -> Response {
-    let made = async {
-        let (model, ask) = ask(&app, &uri, request, read::chat).await?;
-        let rendered = run_blocking(move || match &ask.inputs[..] {
-            [Input::Chat(chat)] => model.preparer.prompt(chat),
-            _ => Err(ApiError::invalid("a conversation is needed")),
-        });
-        let prompt = rendered.await?;
-        Ok(Json(json!({ "prompt": prompt.text })).into_response())
-    };
-    reply(made.await.map_err(|error| (error, "/apply-template")))
+async fn apply_template(State(app): State<Arc<App>>, uri: Uri, request: Request) -> Result<Json<Value>> {
+    let (model, ask) = ask(&app, &uri, request, read::chat).await?;
+    let rendered = run_blocking(move || match &ask.inputs[..] {
+        [Input::Chat(chat)] => model.preparer.prompt(chat),
+        _ => Err(ApiError::invalid("a conversation is needed")),
+    });
+    Ok(Json(json!({ "prompt": rendered.await?.text })))
 }
 
 pub(super) fn is_public(app: &App, path: &str) -> bool {
@@ -454,26 +388,26 @@ fn find(app: &App, path: &str) -> Option<&'static super::Asset> {
     app.assets.iter().find(|(known, ..)| *known == name)
 }
 
-async fn wrong_method(method: Method, uri: Uri) -> Response {
-    failed(&ApiError::method(method.as_str(), uri.path()), uri.path())
+async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::method(method.as_str(), uri.path())
 }
 
 /// Paths that are settings, and the page.
-async fn other(State(app): State<Arc<App>>, method: Method, uri: Uri, request: Request) -> Response {
+async fn other(State(app): State<Arc<App>>, method: Method, uri: Uri, request: Request) -> Result<Response> {
     let path = uri.path();
     if app.config.predict.as_ref().is_some_and(|predict| predict.path == path) && method == Method::POST {
-        return predict::predict(State(app.clone()), uri, request).await;
+        return Ok(predict::predict(app, request).await?.into_response());
     }
     if is_vertex_health(&app, path) {
-        return health().await;
+        return Ok(health().await.into_response());
     }
     if path == VERSION && !app.assets.is_empty() {
-        return Json(version(&app)).into_response();
+        return Ok(Json(version(&app)).into_response());
     }
     match find(&app, path) {
-        Some(_) if method != Method::GET && method != Method::HEAD => wrong_method(method, uri).await,
-        Some(found) => asset(&app, found),
-        None => failed(&ApiError::not_found(path), path),
+        Some(_) if method != Method::GET && method != Method::HEAD => Err(wrong_method(method, uri).await),
+        Some(found) => Ok(asset(&app, found)),
+        None => Err(ApiError::not_found(path)),
     }
 }
 

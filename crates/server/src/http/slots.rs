@@ -11,13 +11,12 @@ use axum::{
     Json,
     extract::{Path as UrlPath, Request, State},
     http::Uri,
-    response::{IntoResponse, Response},
 };
 use serde_json::{Value, json};
 
 use super::{
     App,
-    routes::{asked, failed, in_query, model_of, status},
+    routes::{asked, in_query, model_of, status},
     run_blocking,
 };
 use crate::{
@@ -34,26 +33,17 @@ const LONGEST_NAME: usize = 200;
 type Result<T> = std::result::Result<T, ApiError>;
 
 /// All slots.
-pub(super) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Response {
+pub(super) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Result<Json<Value>> {
     if !app.config.slots {
-        let error = ApiError::not_supported("slots are not shown: the server was started with `no-slots`");
-        return failed(&error, uri.path());
+        return Err(ApiError::not_supported("slots are not shown: the server was started with `no-slots`"));
     }
-    let told = async {
-        let model = model_of(&app, &uri).await?;
-        let slots = status(&model).await?.slots;
-        Ok((model, slots))
-    };
-    let (model, slots) = match told.await {
-        Ok(told) => told,
-        Err(error) => return failed(&error, uri.path()),
-    };
+    let model = model_of(&app, &uri).await?;
+    let slots = status(&model).await?.slots;
     let all_busy = slots.iter().all(|slot| slot.job.is_some());
     if all_busy && in_query(&uri, "fail_on_no_slot").is_some_and(|wish| wish != "0") {
-        return failed(&ApiError::unavailable("no slot is free"), uri.path());
+        return Err(ApiError::unavailable("no slot is free"));
     }
-    Json(slots.iter().enumerate().map(|(id, slot)| shown(&model, id, slot)).collect::<Vec<_>>())
-        .into_response()
+    Ok(Json(slots.iter().enumerate().map(|(id, slot)| shown(&model, id, slot)).collect()))
 }
 
 fn shown(model: &Served, id: usize, slot: &SlotStatus) -> Value {
@@ -83,38 +73,33 @@ pub(super) async fn act(
     UrlPath(slot): UrlPath<String>,
     uri: Uri,
     request: Request,
-) -> Response {
-    let done = async {
-        let slot: usize =
-            slot.parse().map_err(|_| ApiError::invalid(format!("{slot:?}: slots have numbers, from 0")))?;
-        let folder = app.config.saves_to.clone().ok_or_else(|| {
-            ApiError::not_supported("slots are not saved: the server was started without `slot-save-path`")
-        })?;
-        match in_query(&uri, "action").as_deref() {
-            Some("save") => {
-                let (model, asked) = asked(&app, &uri, request).await?;
-                let path = path(&folder, &asked)?;
-                run_blocking(move || save(&model, slot, &path)).await
-            }
-            Some("restore") => {
-                let (model, asked) = asked(&app, &uri, request).await?;
-                let path = path(&folder, &asked)?;
-                run_blocking(move || restore(&model, slot, &path)).await
-            }
-            Some("erase") => {
-                let model = model_of(&app, &uri).await?;
-                let erase = move || Ok(json!({ "id_slot": slot, "n_erased": model.answers.erase(slot)? }));
-                run_blocking(erase).await
-            }
-            Some(_) | None => {
-                Err(ApiError::field("action", "`save`, `restore` and `erase` are possible, as ?action=save"))
-            }
+) -> Result<Json<Value>> {
+    let slot: usize =
+        slot.parse().map_err(|_| ApiError::invalid(format!("{slot:?}: slots have numbers, from 0")))?;
+    let folder = app.config.saves_to.clone().ok_or_else(|| {
+        ApiError::not_supported("slots are not saved: the server was started without `slot-save-path`")
+    })?;
+    let done = match in_query(&uri, "action").as_deref() {
+        Some("save") => {
+            let (model, asked) = asked(&app, &uri, request).await?;
+            let path = path(&folder, &asked)?;
+            run_blocking(move || save(&model, slot, &path)).await
+        }
+        Some("restore") => {
+            let (model, asked) = asked(&app, &uri, request).await?;
+            let path = path(&folder, &asked)?;
+            run_blocking(move || restore(&model, slot, &path)).await
+        }
+        Some("erase") => {
+            let model = model_of(&app, &uri).await?;
+            let erase = move || Ok(json!({ "id_slot": slot, "n_erased": model.answers.erase(slot)? }));
+            run_blocking(erase).await
+        }
+        Some(_) | None => {
+            Err(ApiError::field("action", "`save`, `restore` and `erase` are possible, as ?action=save"))
         }
     };
-    match done.await {
-        Ok(json) => Json(json).into_response(),
-        Err(error) => failed(&error, uri.path()),
-    }
+    done.map(Json)
 }
 
 /// Which file it is, the client said; where it lies is the server's business.
