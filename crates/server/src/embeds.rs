@@ -75,9 +75,7 @@ impl Embeds {
         texts.iter().try_for_each(|text| self.limits.check(text))?;
         let (_counted, before) = Counted::among(&self.asked);
         if before > most_waiting {
-            return Err(ApiError::unavailable(format!(
-                "{most_waiting} requests wait already; try again later"
-            )));
+            return Err(ApiError::busy(most_waiting));
         }
         let (to, made) = oneshot::channel();
         let ended = || ApiError::unavailable("the model is let go; try again later");

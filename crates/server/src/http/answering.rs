@@ -135,9 +135,7 @@ async fn begin(app: Arc<App>, model: Lease, ask: Ask, path: &str) -> Result<Answ
     let path = path.to_owned();
     run_blocking(move || {
         let (gate, most) = (model.clone(), app.config.most_waiting);
-        let Some(_counted) = gate.admit(most) else {
-            return Err(ApiError::unavailable(format!("{most} requests wait already; try again later")));
-        };
+        let _counted = gate.admit(most).ok_or_else(|| ApiError::busy(most))?;
         if model.embeds.is_some() {
             return Err(no_text());
         }

@@ -350,9 +350,7 @@ impl Models {
             return Err(ApiError::field("model", "model is not loaded; /models/load loads it"));
         }
         match naming.most_waiting.filter(|&most| shelf.waiting(key) >= most) {
-            Some(most) => {
-                Err(ApiError::unavailable(format!("{most} requests wait already; try again later")))
-            }
+            Some(most) => Err(ApiError::busy(most)),
             None => Ok(()),
         }
     }

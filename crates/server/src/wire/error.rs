@@ -77,6 +77,11 @@ impl ApiError {
         Self::new(503, "unavailable_error", message)
     }
 
+    /// So many wait that there is no room for another.
+    pub fn busy(most_waiting: usize) -> Self {
+        Self::unavailable(format!("{most_waiting} requests wait already; try again later"))
+    }
+
     /// It is not the client's fault.
     pub fn server(message: impl Into<String>) -> Self {
         Self::new(500, "server_error", message)
