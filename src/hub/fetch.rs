@@ -50,22 +50,22 @@ pub fn fetch(client: &Client, wanted: &Wanted, progress: &dyn Progress) -> Resul
     if wanted.target.exists() || was_moved {
         return Ok(lock);
     }
-    let mut part = Part::open(wanted)?;
+    let mut part = Part::open(wanted, progress)?;
     let resumed = part.length > 0;
-    let first = part.fill(client, wanted, progress);
-    let right = first.and_then(|linked| part.is_right(wanted, linked.as_deref()))?;
+    let first = part.fill(client);
+    let right = first.and_then(|linked| part.is_right(linked.as_deref()))?;
     if !right && resumed {
         // The old part was of something else, or damaged by a crash.
         part.empty()?;
-        let linked = part.fill(client, wanted, progress)?;
-        part.is_right(wanted, linked.as_deref())?.then_some(()).ok_or_else(|| part.wrong(wanted))?;
+        let linked = part.fill(client)?;
+        part.is_right(linked.as_deref())?.then_some(()).ok_or_else(|| part.wrong())?;
     } else if !right {
-        return Err(part.wrong(wanted).into());
+        return Err(part.wrong().into());
     }
     if wanted.hash.is_none() {
-        part.begins_as_a_model(wanted)?;
+        part.begins_as_a_model()?;
     }
-    part.finish(wanted)?;
+    part.finish()?;
     Ok(lock)
 }
 
@@ -80,7 +80,6 @@ fn lock(wanted: &Wanted, progress: &dyn Progress) -> Result<File> {
                     progress.warn(&format!("{}: another process is downloading it; waiting", wanted.name));
                     warned = true;
                 }
-                progress.check()?;
                 thread::sleep(Duration::from_millis(100));
             }
             // Some file systems have no locks: then two downloads are each other's trouble, and the hash sees it.
@@ -98,7 +97,9 @@ pub fn sha256(bytes: &[u8]) -> String {
 }
 
 /// The file as far as it is there.
-struct Part {
+struct Part<'a> {
+    wanted: &'a Wanted<'a>,
+    progress: &'a dyn Progress,
     path: PathBuf,
     etag: PathBuf,
     file: File,
@@ -107,14 +108,14 @@ struct Part {
     begun: bool,
 }
 
-impl Part {
-    fn open(wanted: &Wanted) -> Result<Self> {
+impl<'a> Part<'a> {
+    fn open(wanted: &'a Wanted, progress: &'a dyn Progress) -> Result<Self> {
         let path = with_suffix(wanted.target, ".incomplete");
         let file = OpenOptions::new().create(true).append(true).read(true).open(&path);
         let mut file = file.map_err(|e| Error::io(&path, e))?;
         let length = file.seek(std::io::SeekFrom::End(0)).map_err(|e| Error::io(&path, e))?;
         let etag = with_suffix(&path, ".etag");
-        let mut part = Part { path, etag, file, length, begun: false };
+        let mut part = Part { wanted, progress, path, etag, file, length, begun: false };
         if wanted.size.is_some_and(|size| length > size) || wanted.hash.is_none() && !part.etag.exists() {
             part.empty()?;
         }
@@ -129,37 +130,28 @@ impl Part {
     }
 
     /// Fetches what is missing; the hash that the hub named on the way, if it did.
-    fn fill(
-        &mut self,
-        client: &Client,
-        wanted: &Wanted,
-        progress: &dyn Progress,
-    ) -> Result<Option<String>, Failure> {
-        let filled = persist(progress, Contact::Later, || {
+    fn fill(&mut self, client: &Client) -> Result<Option<String>, Failure> {
+        let filled = persist(Contact::Later, || {
             let before = self.length;
-            self.attempt(client, wanted, progress).map_err(|failure| (failure, self.length > before))
+            self.attempt(client).map_err(|failure| (failure, self.length > before))
         });
-        progress.ends();
+        self.progress.ends();
         filled.map_err(|failure| match failure {
             Failure::Unreachable(_) | Failure::Broken(_) | Failure::Busy(..) if self.length > 0 => {
-                let kept = self.kept(wanted);
-                Failure::Final(Error::Hub(format!("{}; {kept}", failure.into_error(wanted.name))))
+                let kept = self.kept();
+                Failure::Final(Error::Hub(format!("{}; {kept}", failure.into_error(self.wanted.name))))
             }
             other => other,
         })
     }
 
-    fn kept(&self, wanted: &Wanted) -> String {
-        let of = wanted.size.map_or(String::new(), |size| format!(" of {size}"));
+    fn kept(&self) -> String {
+        let of = self.wanted.size.map_or(String::new(), |size| format!(" of {size}"));
         format!("{}{of} bytes are kept, and the same command goes on from there", self.length)
     }
 
-    fn attempt(
-        &mut self,
-        client: &Client,
-        wanted: &Wanted,
-        progress: &dyn Progress,
-    ) -> Result<Option<String>, Failure> {
+    fn attempt(&mut self, client: &Client) -> Result<Option<String>, Failure> {
+        let wanted = self.wanted;
         if wanted.size == Some(self.length) {
             return Ok(None);
         }
@@ -191,26 +183,19 @@ impl Part {
             fs::write(&self.etag, etag).map_err(|e| Error::io(&self.etag, e))?;
         }
         if self.begun {
-            progress.has(self.length);
+            self.progress.has(self.length);
         } else {
-            progress.begins(wanted.name, self.length, wanted.size.or(total));
+            self.progress.begins(wanted.name, self.length, wanted.size.or(total));
             self.begun = true;
         }
         let sha256 = answer.sha256.clone();
-        self.append(answer.response.into_body().into_reader(), wanted, wanted.size.or(total), progress)?;
+        self.append(answer.response.into_body().into_reader(), wanted.size.or(total))?;
         Ok(sha256)
     }
 
-    fn append(
-        &mut self,
-        mut body: impl Read,
-        wanted: &Wanted,
-        total: Option<u64>,
-        progress: &dyn Progress,
-    ) -> Result<(), Failure> {
+    fn append(&mut self, mut body: impl Read, total: Option<u64>) -> Result<(), Failure> {
         let mut block = vec![0; BLOCK];
         loop {
-            progress.check()?;
             let n = match body.read(&mut block) {
                 Ok(0) => break,
                 Ok(n) => n,
@@ -218,15 +203,16 @@ impl Part {
             };
             if total.is_some_and(|total| self.length + n as u64 > total) {
                 self.empty()?;
-                return Err(Error::Hub(format!("{}: the server sends more than it said", wanted.name)).into());
+                let name = self.wanted.name;
+                return Err(Error::Hub(format!("{name}: the server sends more than it said")).into());
             }
             if let Err(e) = self.file.write_all(&block[..n]) {
                 self.length = self.file.metadata().map_or(self.length, |part| part.len());
-                let kept = self.kept(wanted);
+                let kept = self.kept();
                 return Err(Error::Hub(format!("{}: {e}; {kept}", self.path.display())).into());
             }
             self.length += n as u64;
-            progress.has(self.length);
+            self.progress.has(self.length);
         }
         match total {
             Some(total) if self.length < total => {
@@ -237,15 +223,16 @@ impl Part {
     }
 
     /// Reads it again from the disk, so that what was there before is checked too.
-    fn is_right(&mut self, wanted: &Wanted, linked: Option<&str>) -> Result<bool, Failure> {
-        let (algorithm, want) = match (&wanted.hash, linked) {
+    fn is_right(&self, linked: Option<&str>) -> Result<bool, Failure> {
+        let hash = &self.wanted.hash;
+        let (algorithm, want) = match (hash, linked) {
             (Some(Hash::Sha256(sha)), _) => (&digest::SHA256, sha.as_str()),
             (Some(Hash::Git(sha)), _) => (&digest::SHA1_FOR_LEGACY_USE_ONLY, sha.as_str()),
             (None, Some(sha)) => (&digest::SHA256, sha),
             (None, None) => return Ok(true),
         };
         let mut context = digest::Context::new(algorithm);
-        if let Some(Hash::Git(_)) = wanted.hash {
+        if let Some(Hash::Git(_)) = hash {
             context.update(format!("blob {}\0", self.length).as_bytes());
         }
         let mut file = File::open(&self.path).map_err(|e| Error::io(&self.path, e))?;
@@ -260,7 +247,7 @@ impl Part {
     }
 
     /// An address may lead to a page that says something else.
-    fn begins_as_a_model(&mut self, wanted: &Wanted) -> Result<()> {
+    fn begins_as_a_model(&self) -> Result<()> {
         let mut magic = [0; 4];
         let read = File::open(&self.path).and_then(|mut file| file.read_exact(&mut magic));
         if read.is_ok() && magic == *b"GGUF" {
@@ -269,27 +256,27 @@ impl Part {
         self.delete();
         Err(Error::Hub(format!(
             "{}: what came is not a GGUF file; see where the address leads",
-            wanted.address
+            self.wanted.address
         )))
     }
 
-    fn delete(&mut self) {
+    fn delete(&self) {
         let _ = fs::remove_file(&self.etag);
         let _ = fs::remove_file(&self.path);
     }
 
-    fn wrong(&mut self, wanted: &Wanted) -> Error {
+    fn wrong(&self) -> Error {
         self.delete();
         Error::Hub(format!(
             "{}: what came does not have the hash that the hub names; it was deleted, so try again",
-            wanted.name
+            self.wanted.name
         ))
     }
 
-    fn finish(&mut self, wanted: &Wanted) -> Result<()> {
+    fn finish(&self) -> Result<()> {
         self.file
             .sync_all()
-            .and_then(|()| fs::rename(&self.path, wanted.target))
+            .and_then(|()| fs::rename(&self.path, self.wanted.target))
             .map_err(|e| Error::io(&self.path, e))?;
         let _ = fs::remove_file(&self.etag);
         Ok(())

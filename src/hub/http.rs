@@ -8,7 +8,7 @@ use ureq::{
     tls::{PemItem, RootCerts, TlsConfig, parse_pem},
 };
 
-use super::{Progress, Settings, names::is_hex};
+use super::{Settings, names::is_hex};
 use crate::{Error, Result, quoted::squeezed};
 
 const MOST_REDIRECTS: usize = 10;
@@ -76,7 +76,6 @@ pub enum Contact {
 
 /// Tries again while that may help. `attempt` says with its failure whether it got further than the one before.
 pub fn persist<T>(
-    progress: &dyn Progress,
     contact: Contact,
     mut attempt: impl FnMut() -> Result<T, (Failure, bool)>,
 ) -> Result<T, Failure> {
@@ -88,19 +87,8 @@ pub fn persist<T>(
         };
         tries = if further { 1 } else { tries + 1 };
         let Some(pause) = failure.pause(tries, contact) else { return Err(failure) };
-        sleep(pause, progress)?;
+        thread::sleep(pause);
     }
-}
-
-fn sleep(time: Duration, progress: &dyn Progress) -> Result<()> {
-    const STEP: Duration = Duration::from_millis(100);
-    let mut left = time;
-    while left > Duration::ZERO {
-        progress.check()?;
-        thread::sleep(left.min(STEP));
-        left = left.saturating_sub(STEP);
-    }
-    Ok(())
 }
 
 /// Scheme, host and port: what the token is bound to.
@@ -248,8 +236,8 @@ impl Client {
     }
 
     /// A text in full; and where the list goes on, if it does.
-    pub fn text(&self, address: &str, progress: &dyn Progress) -> Result<(String, Option<String>), Failure> {
-        persist(progress, Contact::First, || {
+    pub fn text(&self, address: &str) -> Result<(String, Option<String>), Failure> {
+        persist(Contact::First, || {
             let answer = self.get(address, Start::default()).map_err(|failure| (failure, false))?;
             let next = answer.header("link").and_then(next_page);
             let mut text = String::new();

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    Progress, RepoId,
+    RepoId,
     http::{Client, Failure},
     names::{is_hex, is_sound_path},
 };
@@ -88,14 +88,9 @@ pub fn refused(client: &Client, endpoint: &str, repo: &RepoId, failure: Failure)
 }
 
 /// The newest commit and its files.
-pub fn list(
-    client: &Client,
-    endpoint: &str,
-    repo: &RepoId,
-    progress: &dyn Progress,
-) -> Result<(String, Vec<Listed>), Failure> {
+pub fn list(client: &Client, endpoint: &str, repo: &RepoId) -> Result<(String, Vec<Listed>), Failure> {
     let get = |address: &str| {
-        let (text, next) = client.text(address, progress).map_err(|f| refused(client, endpoint, repo, f))?;
+        let (text, next) = client.text(address).map_err(|f| refused(client, endpoint, repo, f))?;
         let json = serde_json::from_str::<Value>(&text).unwrap_or(Value::Null);
         Ok::<_, Failure>((json, next))
     };

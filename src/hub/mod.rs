@@ -34,17 +34,13 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Who is told of a download.
 pub trait Progress {
     /// A file of `total` bytes, of which `have` are there.
-    fn begins(&self, _name: &str, _have: u64, _total: Option<u64>) {}
+    fn begins(&self, name: &str, have: u64, total: Option<u64>);
     /// That many bytes are there now.
-    fn has(&self, _bytes: u64) {}
+    fn has(&self, bytes: u64);
     /// The file is whole, or it failed.
-    fn ends(&self) {}
+    fn ends(&self);
     /// Something worth a line.
-    fn warn(&self, _message: &str) {}
-    /// Asked often; an error ends the download and is handed on. What is there is kept.
-    fn check(&self) -> Result<()> {
-        Ok(())
-    }
+    fn warn(&self, message: &str);
 }
 
 /// Where models come from and go to.
@@ -142,7 +138,7 @@ fn fetched(
     }
     let client = Client::new(settings)?;
     let endpoint = &settings.endpoint;
-    let (commit, listed) = match listing::list(&client, endpoint, &repo, progress) {
+    let (commit, listed) = match listing::list(&client, endpoint, &repo) {
         Ok(listed) => listed,
         Err(failure @ (Failure::Unreachable(_) | Failure::Broken(_) | Failure::Busy(..))) => {
             let error = failure.into_error(&repo.to_string());
