@@ -1,9 +1,9 @@
 //! `spec-run bench`: how fast a model runs here, or how two configurations compare.
 
-use std::{io::IsTerminal, ops::ControlFlow, sync::Arc};
+use std::{ops::ControlFlow, sync::Arc};
 
 use clap::{Args, CommandFactory, Parser};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::{
     Cli,
@@ -13,6 +13,7 @@ use super::{
     llama_line::translate,
     mask_args::MaskArgs,
     output::note,
+    progress,
 };
 use crate::{
     Context, ContextConfig, Error, Model, Result, RunLayers,
@@ -312,11 +313,7 @@ impl WhatArgs {
 }
 
 fn bar() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {eta} left");
-    ProgressBar::new(0).with_style(style.expect("a valid template"))
+    progress::bar(0, "{bar:30} {pos}/{len} {msg}, {eta} left")
 }
 
 #[cfg(test)]

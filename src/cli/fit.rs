@@ -2,19 +2,19 @@
 
 use std::{
     fs,
-    io::IsTerminal,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::{
     common::{self, ModelArgs},
     interrupt,
     output::note,
+    progress,
     thread_args::ThreadArgs,
 };
 use crate::{
@@ -97,7 +97,7 @@ pub fn run(args: FitArgs) -> Result<()> {
         most_bytes: (args.disk * 1e9) as u64,
         resume: args.resume,
     };
-    let mut shown = Shown { bar: bar(), interrupted: interrupt::flag() };
+    let mut shown = Shown { bar: progress::bar(WHOLE, "{bar:30} {msg}"), interrupted: interrupt::flag() };
     let result = fit(&mut context, &tokenizer, &prompts, &config, &mut |event| shown.hear(event));
     shown.bar.finish_and_clear();
     let keeps = args.keep_states || matches!(result, Ok(Outcome::Interrupted { .. }));
@@ -206,14 +206,6 @@ impl<I: Fn() -> bool> Shown<I> {
         }
         !(self.interrupted)()
     }
-}
-
-fn bar() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {msg}");
-    ProgressBar::new(WHOLE).with_style(style.expect("a valid template"))
 }
 
 /// How often drafts are right, on one line.

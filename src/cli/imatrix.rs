@@ -9,7 +9,7 @@ use super::{
     common::{self, ModelArgs, TextArgs},
     interrupt,
     output::{note, warning},
-    perplexity_report::progress,
+    progress::count_bar,
     thread_args::ThreadArgs,
 };
 use crate::{
@@ -129,7 +129,7 @@ pub fn run(args: ImatrixArgs) -> Result<()> {
     );
     let interrupted = interrupt::flag();
     let start = Instant::now();
-    let bar = progress(chunks.count, 0, "chunks");
+    let bar = count_bar(chunks.count, 0, "chunks");
     let done = collector.run(&mut context, &tokens[args.chunk * len..], chunks, |done| {
         bar.set_position(done as u64);
         if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

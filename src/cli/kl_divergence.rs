@@ -8,7 +8,7 @@ use super::{
     common::{self, ContextArgs},
     interrupt,
     output::note,
-    perplexity_report::progress,
+    progress::count_bar,
 };
 use crate::{
     Context, Error, Model, Result,
@@ -89,7 +89,7 @@ pub fn compare(
     note!("{}: {}; {took}; {} of {n_ctx}", model.name, context.describe(), count(chunks, "chunk"));
     let mut found = Divergence::default();
     let interrupted = interrupt::flag();
-    let bar = progress(chunks, 0, "chunks");
+    let bar = count_bar(chunks, 0, "chunks");
     let see = |logits: &[f32], next| {
         found.add(logits, &reader.next_row()?, next);
         Ok(())

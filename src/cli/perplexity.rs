@@ -9,7 +9,8 @@ use super::{
     comparison_args::{ComparisonArgs, Masks},
     interrupt, kl_divergence,
     output::note,
-    perplexity_report::{Scored, json_of, progress, text_of},
+    perplexity_report::{Scored, json_of, text_of},
+    progress::count_bar,
     report_file::ReportFile,
     shard::{self, ShardArgs},
     shard_lines::Run,
@@ -220,7 +221,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
         common::going_on(state, start.chunks, chunks)?;
     }
     let interrupted = interrupt::flag();
-    let bar = progress(chunks, start.chunks, "chunks");
+    let bar = count_bar(chunks, start.chunks, "chunks");
     let on_chunk = |tally: &Tally| {
         bar.set_position(tally.chunks as u64);
         bar.set_message(format!(", ppl {:.4}", tally.ppl()));

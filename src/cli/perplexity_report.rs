@@ -1,8 +1,5 @@
 //! What `spec-run perplexity` prints of a text: for people, and as JSON.
 
-use std::io::IsTerminal;
-
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::{eval::perplexity::Tally, provenance::Provenance, quoted::one_line, words::count};
@@ -61,15 +58,4 @@ pub fn text_of(tally: &Tally, scored: Option<&Scored>) -> String {
 pub fn mask_line(name: &str, layers: &str) -> String {
     let layers = if name == layers { String::new() } else { format!(": {layers}") };
     format!("mask `{}`{layers}\n", one_line(name, 60))
-}
-
-/// A bar, where somebody sits there.
-pub fn progress(all: usize, done: usize, what: &str) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style =
-        ProgressStyle::with_template(&format!("{{bar:30}} {{pos}}/{{len}} {what}, {{eta}} left{{msg}}"));
-    let bar = ProgressBar::new(all as u64).with_style(style.expect("a valid template"));
-    bar.with_position(done as u64)
 }

@@ -1,15 +1,15 @@
 //! `spec-run quantize`: writes a model in other formats.
 
-use std::{ffi::OsString, fmt::Write, ops::ControlFlow, path::PathBuf, sync::Arc, time::Instant};
+use std::{ffi::OsString, fmt::Write, path::PathBuf, sync::Arc};
 
 use clap::Args;
 use regex::Regex;
 use serde_json::json;
 
 use super::{
-    common, interrupt,
+    common,
     output::{note, warning},
-    progress::bytes_bar,
+    progress::write_under_bar,
 };
 use crate::{
     Error, Gguf, Model, Result,
@@ -271,15 +271,9 @@ pub fn run(args: QuantizeArgs) -> Result<()> {
     let inputs = args.inputs();
     files.iter().try_for_each(|file| common::check_not_read(file, &inputs))?;
 
-    let interrupted = interrupt::flag();
-    let start = Instant::now();
-    let bar = bytes_bar(quantized.tensor_bytes());
-    quantized.write_files(&job.output, args.force, job.threads, |written| {
-        bar.set_position(written);
-        if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    let seconds = write_under_bar(quantized.tensor_bytes(), |tell| {
+        quantized.write_files(&job.output, args.force, job.threads, tell)
     })?;
-    bar.finish_and_clear();
-    let seconds = start.elapsed().as_secs_f64();
     if args.json {
         let mut out = summary(&quantized)?;
         out["file"] = json!(files[0].display().to_string());

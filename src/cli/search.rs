@@ -1,20 +1,20 @@
 //! `spec-run search`: finds masks to draft with, and writes them to a file.
 
 use std::{
-    io::IsTerminal,
     ops::ControlFlow,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::{
     common::{self, ContextArgs, ModelArgs},
     interrupt,
     output::note,
+    progress,
     report_file::ReportFile,
 };
 use crate::{
@@ -159,7 +159,7 @@ pub fn run(args: SearchArgs) -> Result<()> {
     let (mut context, took) = common::open_context(&model, &config, &basis)?;
     note!("{}: {}; {took}", model.name, context.describe());
     let settings = args.settings(&context);
-    let bar = progress();
+    let bar = progress::bar(1, "{bar:30} {percent} %, {eta} left, {prefix}; {msg}");
     let calibration = match &args.file {
         Some(path) => read_calibration(path, &tokenizer, &amount)?,
         None => {
@@ -278,14 +278,6 @@ fn print(
         args.output.display()
     );
     common::print(text)
-}
-
-fn progress() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {percent} %, {eta} left, {prefix}; {msg}");
-    ProgressBar::new(1).with_style(style.expect("a valid template"))
 }
 
 fn show(bar: &ProgressBar, stage: &'static str, done: u64, expected: u64) {

@@ -17,7 +17,7 @@ use super::{
     comparison_args::Masks,
     interrupt,
     output::note,
-    perplexity_report::progress,
+    progress::count_bar,
     shard_lines::{self, Run, ShardLine, Sums},
     sweep::Entry,
 };
@@ -79,7 +79,7 @@ pub fn run(job: Job, context: &mut Context, tokens: &[u32], settings: &Perplexit
     let chunks: Vec<usize> = own.filter(|chunk| !is_done(chunk)).collect();
     note!("shard {k} of {n}: {}, {} of them to do", count(all, "chunk"), chunks.len());
     let masks = entries(job.masks, context);
-    let bar = progress(all, all - chunks.len(), "chunks");
+    let bar = count_bar(all, all - chunks.len(), "chunks");
     let mut finished = 0;
     for &chunk in &chunks {
         let Some(sums) = score(job.masks, context, tokens, settings, chunk - 1)? else { break };

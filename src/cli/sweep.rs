@@ -1,14 +1,14 @@
 //! Sweeps of `spec-run perplexity`: several masks in one run, each beside the full model.
 
-use std::{io::IsTerminal, ops::ControlFlow, path::Path};
+use std::{ops::ControlFlow, path::Path};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
     common, interrupt,
     output::note,
+    progress,
     report_file::ReportFile,
     state::StateFile,
     sweep_table::{self, COLUMNS, Line, Table},
@@ -108,7 +108,7 @@ pub fn run(job: Job, context: &mut Context, tokens: &[u32], settings: &Perplexit
         );
     }
     let interrupted = interrupt::flag();
-    let bar = progress();
+    let bar = progress::bar(1, "{bar:30} {pos}/{len} passes (masks times chunks), {eta} left");
     let swept = sweep(context, tokens, settings, &masks, start, |step| {
         match step {
             Step::Mask { done, all } => {
@@ -190,14 +190,6 @@ pub fn lines(entries: &[Entry], swept: &Sweep, times: Option<Vec<[f64; 3]>>) -> 
 /// drafts, which are judged where tokens are scored.
 fn work(masks: usize) -> usize {
     1 + masks + masks.div_ceil(2)
-}
-
-fn progress() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} passes (masks times chunks), {eta} left");
-    ProgressBar::new(1).with_style(style.expect("a valid template"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `spec-run synth`: writes a model with random weights, or a trained one at a larger size.
 
-use std::{ops::ControlFlow, path::PathBuf, sync::Arc, time::Instant};
+use std::{path::PathBuf, sync::Arc};
 
 use clap::{Args, builder::PossibleValuesParser};
 use serde_json::json;
@@ -8,8 +8,8 @@ use serde_json::json;
 use super::{
     common,
     device_args::{self, SpeedArgs, size},
-    interrupt, plan,
-    progress::bytes_bar,
+    plan,
+    progress::write_under_bar,
 };
 use crate::{
     ContextConfig, Error, Gguf, Model, Result, RunLayers,
@@ -175,16 +175,8 @@ pub fn run(args: SynthArgs) -> Result<()> {
     }
 
     let output = args.output.as_deref().expect("asked for by the flags");
-    let interrupted = interrupt::flag();
-    let start = Instant::now();
-    let bar = bytes_bar(synth.tensor_bytes());
-    synth.write_file(output, args.force, args.threads, |written| {
-        bar.set_position(written);
-        if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    bar.finish_and_clear();
-    let seconds = start.elapsed().as_secs_f64();
     let (parameters, bytes) = (synth.parameters(), synth.tensor_bytes());
+    let seconds = write_under_bar(bytes, |tell| synth.write_file(output, args.force, args.threads, tell))?;
     if args.json {
         return common::print_json(&json!({
             "file": output.display().to_string(),
@@ -217,17 +209,9 @@ fn widen(args: &SynthArgs, factor: u64) -> Result<()> {
     };
     let model = Model::load(Arc::new(gguf))?;
     let widened = Widened::plan(&model, factor)?;
-    let interrupted = interrupt::flag();
-    let start = Instant::now();
     let bytes = widened.tensor_bytes();
     let output = args.output.as_deref().expect("asked for by the flags");
-    let bar = bytes_bar(bytes);
-    widened.write_file(output, args.force, |written| {
-        bar.set_position(written);
-        if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    bar.finish_and_clear();
-    let seconds = start.elapsed().as_secs_f64();
+    let seconds = write_under_bar(bytes, |tell| widened.write_file(output, args.force, tell))?;
     if args.json {
         return common::print_json(&json!({
             "file": output.display().to_string(),

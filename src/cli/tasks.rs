@@ -10,7 +10,8 @@ use super::{
     comparison_args::{ComparisonArgs, Masks},
     interrupt,
     output::{note, warning},
-    perplexity_report::{mask_line, progress},
+    perplexity_report::mask_line,
+    progress::count_bar,
 };
 use crate::{
     Error, Model, Result, Tokenizer,
@@ -153,7 +154,7 @@ pub fn run(
         super::mask_args::warn_of_coarse(&context, &mask.mask);
     }
     let interrupted = interrupt::flag();
-    let bar = progress(tasks.len(), 0, "tasks");
+    let bar = count_bar(tasks.len(), 0, "tasks");
     let layers = mask.as_ref().map(|mask| &mask.mask);
     let answers = score(&mut context, &tasks, layers, |done, _| {
         bar.set_position(done as u64);
