@@ -383,6 +383,12 @@ impl TextArgs {
         Ok(Some(text))
     }
 
+    /// The same where there has to be one.
+    pub fn needed(&self) -> Result<String> {
+        let none = || Error::Usage("no text: give one with -f FILE, -p TEXT or on standard input".into());
+        self.read()?.ok_or_else(none)
+    }
+
     /// The same of what need not be text.
     pub fn bytes(&self) -> Result<Option<Vec<u8>>> {
         if let Some(path) = &self.binary_file {

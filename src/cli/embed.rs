@@ -46,10 +46,7 @@ pub fn run(args: EmbedArgs) -> Result<()> {
     args.context.check()?;
     let gguf = args.model.open()?;
     let (tokenizer, model) = common::load_any(&gguf, &args.context.rope)?;
-    let text = args
-        .text
-        .read()?
-        .ok_or_else(|| Error::Usage("no text: give one with -f FILE, -p TEXT or on standard input".into()))?;
+    let text = args.text.needed()?;
     let escapes = !args.no_escape && args.text.on_command_line();
     let text = if escapes { common::unescape(&text) } else { text };
     let mut config = args.context.config(&model)?;

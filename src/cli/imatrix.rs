@@ -106,10 +106,7 @@ pub fn run(args: ImatrixArgs) -> Result<()> {
     }
     let gguf = args.model.open()?;
     let (tokenizer, model) = common::load(&gguf, &Default::default())?;
-    let text = args
-        .text
-        .read()?
-        .ok_or_else(|| Error::Usage("no text: give one with -f FILE, -p TEXT or on standard input".into()))?;
+    let text = args.text.needed()?;
     let tokens =
         tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: args.parse_special });
     let len = args.len(chunk.unwrap_or(DEFAULT_CHUNK.min(model.n_ctx_train as usize)))?;

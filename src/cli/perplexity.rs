@@ -131,10 +131,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     if let Some(base) = args.base.as_deref().filter(|_| args.kl_divergence) {
         return kl_divergence::compare(base, &args.context, (&model, bos), args.chunks, args.json);
     }
-    let text = args
-        .text
-        .read()?
-        .ok_or_else(|| Error::Usage("no text: give one with -f FILE, -p TEXT or on standard input".into()))?;
+    let text = args.text.needed()?;
     // As llama-perplexity does: what looks like a special token in the text is text.
     let tokens = tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: false });
     let n_ctx = match args.context.ctx_size() {
