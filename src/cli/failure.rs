@@ -5,35 +5,23 @@
 
 use crate::Error;
 
-/// The library's settings, and the flags that set them.
-const FLAGS: &[(&str, &str)] = &[
+/// The library's settings that flags of the same name set.
+const SAME: &str = "\
+    chunks ctx device dim dry_base dry_multiplier dynatemp_range epsilon ffn force frequency_penalty \
+    gpu_variant head_dim heads journal kv_heads layers logit_bias min_p positions presence_penalty profile prune_layers \
+    repeat_penalty rope_freq_base samplers sampling_seq skippable swa_full temp top_n_sigma top_p vocab vram \
+    xtc_probability xtc_threshold yarn_attn_factor yarn_beta_fast yarn_beta_slow yarn_ext_factor";
+
+/// Its settings that other flags set.
+const OTHER: &[(&str, &str)] = &[
     ("chunk", "-c"),
-    ("chunks", "--chunks"),
     ("control_layers", "--control-vector-layer-range"),
-    ("ctx", "--ctx"),
-    ("device", "--device"),
-    ("dim", "--dim"),
-    ("dry_base", "--dry-base"),
-    ("dry_multiplier", "--dry-multiplier"),
     ("dynatemp_exponent", "--dynatemp-exp"),
-    ("dynatemp_range", "--dynatemp-range"),
-    ("epsilon", "--epsilon"),
     ("factor", "--widen"),
-    ("ffn", "--ffn"),
-    ("force", "--force"),
-    ("frequency_penalty", "--frequency-penalty"),
     ("gpu_layers", "-ngl"),
-    ("gpu_variant", "--gpu-variant"),
-    ("head_dim", "--head-dim"),
-    ("heads", "--heads"),
     ("importance", "--imatrix"),
-    ("journal", "--journal"),
     ("key_type", "-ctk"),
-    ("kv_heads", "--kv-heads"),
-    ("layers", "--layers"),
-    ("logit_bias", "--logit-bias"),
     ("loras", "--lora"),
-    ("min_p", "--min-p"),
     ("mirostat_eta", "--mirostat-lr"),
     ("mirostat_tau", "--mirostat-ent"),
     ("model", "-m"),
@@ -42,36 +30,21 @@ const FLAGS: &[(&str, &str)] = &[
     ("off_gpu", "--cpu-moe, --n-cpu-moe or -ot"),
     ("overrides", "--tensor-type"),
     ("planes: None", "--no-repack"),
-    ("positions", "--positions"),
-    ("presence_penalty", "--presence-penalty"),
-    ("profile", "--profile"),
     ("prompt", "-p, -f or standard input"),
-    ("prune_layers", "--prune-layers"),
-    ("repeat_penalty", "--repeat-penalty"),
     ("requantize", "--allow-requantize"),
-    ("rope_freq_base", "--rope-freq-base"),
     ("rope_freq_scale", "--rope-freq-scale or --rope-scale"),
-    ("samplers", "--samplers"),
-    ("sampling_seq", "--sampling-seq"),
-    ("skippable", "--skippable"),
-    ("swa_full", "--swa-full"),
-    ("temp", "--temp"),
     ("text", "text with -f FILE"),
     ("threads", "-t"),
     ("time", "--minutes"),
-    ("top_n_sigma", "--top-n-sigma"),
-    ("top_p", "--top-p"),
     ("typical_p", "--typical"),
     ("value_type", "-ctv"),
-    ("vocab", "--vocab"),
-    ("vram", "--vram"),
-    ("xtc_probability", "--xtc-probability"),
-    ("xtc_threshold", "--xtc-threshold"),
-    ("yarn_attn_factor", "--yarn-attn-factor"),
-    ("yarn_beta_fast", "--yarn-beta-fast"),
-    ("yarn_beta_slow", "--yarn-beta-slow"),
-    ("yarn_ext_factor", "--yarn-ext-factor"),
 ];
+
+/// All settings, and the flags that set them.
+fn flags() -> impl Iterator<Item = (&'static str, String)> {
+    let same = SAME.split(' ').map(|setting| (setting, format!("--{}", setting.replace('_', "-"))));
+    same.chain(OTHER.iter().map(|&(setting, flag)| (setting, flag.into())))
+}
 
 /// The message in the command line's words.
 pub fn message(error: &Error) -> String {
@@ -85,7 +58,7 @@ pub fn message(error: &Error) -> String {
 
 /// A library's note in the command line's words.
 pub fn in_flags(text: &str) -> String {
-    FLAGS.iter().fold(text.to_owned(), |text, (setting, flag)| text.replace(&quoted(setting), flag))
+    flags().fold(text.to_owned(), |text, (setting, flag)| text.replace(&quoted(setting), &flag))
 }
 
 fn quoted(setting: &str) -> String {
@@ -149,7 +122,7 @@ mod tests {
             assert!(wrong.is_empty(), "{file} names flags: {wrong:?}");
         }
         let all: String = files.into_iter().map(|(_, code)| code).collect();
-        for (setting, _) in FLAGS {
+        for (setting, _) in flags() {
             let named = all.contains(&quoted(setting)) || all.contains(&format!("\"{setting}\""));
             assert!(named, "nothing says {setting}");
         }

@@ -10,118 +10,32 @@ use clap::{
 
 use super::llama_flags::env_of;
 
-/// Of flags without a heading of their own.
-const GROUPS: &[(&str, &[&str])] = &[
-    (
-        "Model",
-        &[
-            "model",
-            "load-mode",
-            "no-mmap",
-            "hf-repo",
-            "hf-file",
-            "model-url",
-            "hf-token",
-            "offline",
-            "cache-list",
-        ],
-    ),
+/// Headings, and the flags below them that have none of their own.
+const GROUPS: &[(&str, &str)] = &[
+    ("Model", "model load-mode no-mmap hf-repo hf-file model-url hf-token offline cache-list"),
     (
         "Text",
-        &[
-            "prompt",
-            "file",
-            "binary-file",
-            "predict",
-            "no-escape",
-            "reverse-prompt",
-            "ignore-eos",
-            "context-shift",
-            "no-context-shift",
-            "keep",
-        ],
+        "prompt file binary-file predict no-escape reverse-prompt ignore-eos context-shift no-context-shift \
+         keep",
     ),
     (
         "Context and threads",
-        &[
-            "ctx-size",
-            "threads",
-            "threads-batch",
-            "cpu-mask",
-            "cpu-range",
-            "cpu-strict",
-            "numa",
-            "batch-size",
-            "ubatch-size",
-            "cache-type-k",
-            "cache-type-v",
-            "swa-full",
-            "rope-scaling",
-            "rope-scale",
-            "rope-freq-base",
-            "rope-freq-scale",
-            "yarn-orig-ctx",
-            "yarn-ext-factor",
-            "yarn-attn-factor",
-            "yarn-beta-slow",
-            "yarn-beta-fast",
-            "isa",
-            "no-repack",
-            "planes",
-        ],
+        "ctx-size threads threads-batch cpu-mask cpu-range cpu-strict numa batch-size ubatch-size \
+         cache-type-k cache-type-v swa-full rope-scaling rope-scale rope-freq-base rope-freq-scale \
+         yarn-orig-ctx yarn-ext-factor yarn-attn-factor yarn-beta-slow yarn-beta-fast isa no-repack planes",
     ),
     (
         "Devices",
-        &[
-            "device",
-            "n-gpu-layers",
-            "vram",
-            "tensor-split",
-            "ram",
-            "placement",
-            "cpu-moe",
-            "n-cpu-moe",
-            "override-tensor",
-            "strict",
-            "stream-rows",
-            "gpu-variant",
-            "gpu-cache",
-            "profile",
-            "dry-run",
-            "speeds",
-            "accept",
-        ],
+        "device n-gpu-layers vram tensor-split ram placement cpu-moe n-cpu-moe override-tensor strict \
+         stream-rows gpu-variant gpu-cache profile dry-run speeds accept",
     ),
     (
         "Drafting",
-        &[
-            "spec-type",
-            "spec-draft-n-max",
-            "spec-draft-n-min",
-            "spec-draft-p-min",
-            "spec-draft-model",
-            "spec-draft-hf",
-            "spec-draft-ngl",
-            "spec-draft-device",
-            "spec-draft-type-k",
-            "spec-draft-type-v",
-            "draft-exit",
-            "draft-skip",
-            "mask",
-            "skip-attn",
-            "skip-mlp",
-            "coarse",
-            "experts",
-            "no-prefix-reuse",
-            "no-shortlist",
-            "no-learn",
-            "learn-dir",
-        ],
+        "spec-type spec-draft-n-max spec-draft-n-min spec-draft-p-min spec-draft-model spec-draft-hf \
+         spec-draft-ngl spec-draft-device spec-draft-type-k spec-draft-type-v draft-exit draft-skip mask \
+         skip-attn skip-mlp coarse experts no-prefix-reuse no-shortlist no-learn learn-dir",
     ),
-    (
-        "Output",
-        &["json", "logprobs", "display-prompt", "no-display-prompt", "color", "csv", "verbose", "quiet"],
-    ),
+    ("Output", "json logprobs display-prompt no-display-prompt color csv verbose quiet"),
 ];
 
 /// What -h shows of the flags that several commands have; short, or else each text stands under its flag.
@@ -154,10 +68,6 @@ pub fn dress(command: Command, short: bool) -> Command {
         command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_string)).collect();
     command
         .after_help(EXAMPLES)
-        .mut_subcommands(|sub| {
-            let is_everyday = !matches!(sub.get_name(), "completions" | "man");
-            if short && !is_everyday { sub.hide(true) } else { sub }
-        })
         .mut_args(|arg| everyday(grouped(with_env(None, arg), short), |_| true))
         .mut_subcommands(|sub| {
             let name = sub.get_name().to_string();
@@ -173,8 +83,8 @@ fn grouped(arg: Arg, short: bool) -> Arg {
     if short {
         return arg.help_heading(Resettable::Reset);
     }
-    let group = GROUPS.iter().find(|(_, longs)| arg.get_long().is_some_and(|long| longs.contains(&long)));
-    match group {
+    let is_in = |longs: &str| arg.get_long().is_some_and(|long| longs.split(' ').any(|one| one == long));
+    match GROUPS.iter().find(|(_, longs)| is_in(longs)) {
         Some((heading, _)) => arg.help_heading(*heading),
         None => arg,
     }
