@@ -377,23 +377,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_named_whole() {
-        for (theirs, words) in [
-            ("-mg 1", "-mg 1: --device 0,1 names the GPUs"),
-            ("--in-prefix x", "--in-prefix: the chat template"),
-            ("-cnvv", "'-cnvv' found; tip: a similar argument exists: '-cnv'"),
-            ("-zzz", "'-zzz' found"),
-            ("--adaptive-target 0.5", "--adaptive-target 0.5: there is no such sampler"),
-            ("-ngl", "-ngl: a value is missing"),
-        ] {
-            let message = line(None, theirs).unwrap_err();
-            assert!(message.contains(words), "{theirs}: {message}");
-        }
-        let message = line(Some("serve"), "--tools all").unwrap_err();
-        assert!(message.contains("--tools: the server runs no tools"), "{message}");
-    }
-
-    #[test]
     fn what_changes_nothing_is_listed() {
         let line = translated(None, "-fa --mlock --prio 2").unwrap();
         let names: Vec<&str> = line.ignored.iter().map(|(name, _)| name.as_str()).collect();

@@ -181,7 +181,7 @@ const LINES: &[&str] = &[
 /// Refused, with words of the message.
 const REFUSED: &[(&str, &[&str])] = &[
     ("--spec-type draft-medusa -p Hi", &["draft-medusa", "not read here", "spec-run fit"]),
-    (r#"--in-prefix " " -p Hi"#, &["--in-prefix:"]),
+    (r#"--in-prefix " " -p Hi"#, &["--in-prefix: the chat template"]),
     ("--lora-scaled adapter.gguf -p Hi", &["--lora-scaled", "adapter.gguf:0.5"]),
     ("--lora-scaled adapter.gguf:x -p Hi", &["--lora-scaled", "adapter.gguf:x"]),
     ("--lora-scaled adapter.gguf:nan -p Hi", &["--lora-scaled", "adapter.gguf:nan"]),
@@ -211,7 +211,10 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("bench -oe md", &["-oe: results go to standard output"]),
     ("bench -t 1,x", &["-t", "1,x"]),
     ("bench -t 1-4+0", &["--threads", "1-4+0"]),
-    ("-cnvv -p Hi", &["'-cnvv'", "tip:", "'-cnv'"]),
+    ("-cnvv -p Hi", &["'-cnvv' found; tip: a similar argument exists: '-cnv'"]),
+    ("-zzz", &["'-zzz' found"]),
+    ("--adaptive-target 0.5", &["--adaptive-target 0.5: there is no such sampler"]),
+    ("serve --tools all", &["--tools: the server runs no tools"]),
     ("-xyz -p Hi", &["unexpected argument '-xyz'"]),
     ("--tempp 0 -p Hi", &["'--tempp'", "tip:", "'--temp'"]),
     ("-ngl many -p Hi", &["many", "--n-gpu-layers", "all (-2)"]),
