@@ -57,7 +57,7 @@ impl Copy {
     fn fails(&self, args: &[&str], words: &[&str]) {
         let started = Instant::now();
         let output = self.run(args);
-        output.failed(1, words);
+        output.broke_off(1, words);
         let said = output.said();
         assert!(said.len() < 4000, "{args:?}: {said}");
         assert!(!said.contains(|c: char| c.is_control() && c != '\n'), "{args:?}: {said:?}");

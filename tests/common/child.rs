@@ -121,12 +121,11 @@ impl Ended {
         serde_json::from_str(&self.done()).unwrap_or_else(|e| panic!("{}: {e}", self.command))
     }
 
-    /// It ended with this code and printed nothing. The last line that it said is its only error, and has all of `words`.
+    /// It ended with this code. The last line that it said is its only error, and has all of `words`.
     #[track_caller]
-    pub fn failed(&self, code: i32, words: &[&str]) {
+    pub fn broke_off(&self, code: i32, words: &[&str]) {
         let (command, said) = (&self.command, self.said());
         assert_eq!(self.status.code(), Some(code), "{command}: {said}");
-        assert_eq!(self.printed(), "", "{command}");
         let last = said.lines().last().unwrap_or_default();
         let errors = said.lines().filter(|line| line.starts_with("spec-run: ")).count();
         assert!(errors == 1 && last.starts_with("spec-run: "), "{command}: {said}");
@@ -134,6 +133,13 @@ impl Ended {
         for word in words {
             assert!(last.contains(word), "{command}: `{word}` is not in: {said}");
         }
+    }
+
+    /// The same, and it printed nothing.
+    #[track_caller]
+    pub fn failed(&self, code: i32, words: &[&str]) {
+        self.broke_off(code, words);
+        assert_eq!(self.printed(), "", "{}", self.command);
     }
 
     /// The same, and it said nothing but that line.
