@@ -73,13 +73,13 @@ impl Model {
         self.model.n_vocab()
     }
 
-    /// The context length that it was trained for.
     /// Whether it writes text: an encoder makes embeddings alone.
     #[getter]
     fn writes_text(&self) -> bool {
         self.model.writes_text()
     }
 
+    /// The context length that it was trained for.
     #[getter]
     fn n_ctx_train(&self) -> u32 {
         self.model.n_ctx_train
