@@ -42,6 +42,7 @@ impl Streams {
     }
 
     /// Numbers of so many bits: the upper four are in the high plane, if there are more.
+    #[inline(always)]
     fn numbers(&mut self, bits: u32, q: &[u8; BLOCK]) {
         self.high(&q.map(|q| q >> bits.saturating_sub(4)));
         match bits {
