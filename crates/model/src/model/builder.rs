@@ -24,7 +24,7 @@ const MAX_EXPERTS: usize = 1024;
 pub struct Builder<'a> {
     gguf: &'a Gguf,
     arch: &'a str,
-    /// What is built. Its lists of operations come last, see [`Builder::finish`].
+    /// What is built. Its lists of operations come last, see `Builder::finish`.
     pub plan: Plan,
     weights: Vec<WeightInfo>,
     /// Whole matrices by name.

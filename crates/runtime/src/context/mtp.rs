@@ -5,7 +5,7 @@ use crate::{Result, batch::Row};
 
 impl Context {
     /// Whether the model has a head that was trained to predict one token more, and this context runs it: then batches may
-    /// be [`Batch::mtp`].
+    /// be [`Batch::mtp`](crate::Batch::mtp).
     pub fn has_mtp(&self) -> bool {
         self.model.plan.mtp.is_some()
     }
