@@ -209,6 +209,7 @@ impl Listener {
                 }
                 let (text, stopped_by) = (std::mem::take(&mut self.text), self.stopped_by.take());
                 let ended = ended.map(|ended| Box::new(Ended::of(*ended, text, stopped_by)));
+                let ended = ended.map_err(|error| error.to_string());
                 // Nobody may wait for it any more.
                 let _ = self.says.send(Said::Ended(ended));
                 ControlFlow::Continue(())

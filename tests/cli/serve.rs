@@ -45,6 +45,7 @@ fn a_text_that_cannot_go_on_is_an_error() {
     let why = |said: &Value| said["error"]["message"].as_str().unwrap_or_default().to_owned();
     let said = server.json("/completion", &ask);
     assert!(why(&said).starts_with("grammar: it cannot be followed beyond "), "{said}");
+    assert_eq!(said["error"]["code"], 400, "it lies in the request: {said}");
     ask["stream"] = json!(true);
     let events = server.post("/completion", &ask);
     let last = events.lines().rev().find_map(|line| line.strip_prefix("data: ")).unwrap();

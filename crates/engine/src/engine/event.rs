@@ -7,7 +7,7 @@ use crate::{Result, speculation::Token};
 
 /// An event of a text, in this order. A text that has a context for itself has no `Begun` and no `Ended`: the call that makes it
 /// begins and returns.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Event {
     /// The prompt is being evaluated.
     Begun {
@@ -25,8 +25,8 @@ pub enum Event {
         /// How likely it was, if that was asked for.
         score: Option<TokenScore>,
     },
-    /// The text has ended, or could not go on.
-    Ended(Result<Box<Ended>, String>),
+    /// The text has ended, or could not go on: by [`Error::Input`](crate::Error::Input) where that lies in the request.
+    Ended(Result<Box<Ended>>),
 }
 
 /// Gets the events of a job. Its answer continues or ends the text.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{Event, Generation, Lane, Listener, Request, TextState, TokenScore};
 use crate::{
-    RunLayers, Sampler,
+    Result, RunLayers, Sampler,
     sampler::{Rule, SamplerConfig},
     speculation::{Controller, Proposer, Report},
 };
@@ -114,7 +114,7 @@ impl Running {
     }
 
     /// Tells the listener how it ended.
-    pub fn end(mut self, result: Result<(), String>) {
+    pub fn end(mut self, result: Result<()>) {
         let ended = result.map(|()| {
             let mut generation = self.text.out;
             let now = Instant::now();

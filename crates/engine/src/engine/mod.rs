@@ -264,7 +264,7 @@ impl Engine {
             for job in failed {
                 self.context.remove(job.text.spec.seq);
                 self.context.remove(job.text.spec.draft);
-                job.end(Err(error.to_string()));
+                job.end(Err(Error::Device(error.to_string())));
             }
         }
         self.retire();
@@ -336,7 +336,7 @@ impl Engine {
             self.controller.learn_of(&job.policy);
             self.done.add_drafts(&job.text.report);
             let fault = job.text.fault.take();
-            job.end(fault.map_or(Ok(()), Err));
+            job.end(fault.map_or(Ok(()), |why| Err(Error::Input(why))));
         }
     }
 

@@ -13,7 +13,7 @@ pub struct Session<'e> {
     engine: &'e mut Engine,
     id: JobId,
     events: Receiver<Event>,
-    ended: Option<Result<Box<Ended>, String>>,
+    ended: Option<Result<Box<Ended>>>,
 }
 
 impl Engine {
@@ -53,7 +53,7 @@ impl Session<'_> {
             }
         }
         match &self.ended {
-            Some(Err(error)) => Err(Error::Input(error.clone())),
+            Some(Err(error)) => Err(Error::Input(error.to_string())),
             _ => Ok(None),
         }
     }

@@ -226,7 +226,7 @@ impl Answering {
                 Ok(if says_more { self.writer.more(index, &more) } else { Vec::new() })
             }
             Event::Ended(Ok(ended)) => Ok(self.ends(index, &ended)),
-            Event::Ended(Err(message)) => Err(ApiError::server(message)),
+            Event::Ended(Err(error)) => Err(error.into()),
         }
     }
 
