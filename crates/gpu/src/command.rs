@@ -36,16 +36,23 @@ pub struct Dispatch {
     pub load: Option<Load>,
 }
 
-/// Bytes from one buffer to another: where they lie in it, and where they go.
+/// Bytes from one buffer to another.
 pub struct BufferCopy {
-    pub from: (wgpu::Buffer, u64),
-    pub to: (wgpu::Buffer, u64),
+    pub from: wgpu::Buffer,
+    pub from_offset: u64,
+    pub to: wgpu::Buffer,
+    pub to_offset: u64,
     pub bytes: u64,
 }
 
 impl BufferCopy {
-    pub fn new(from: (&wgpu::Buffer, u64), to: (&wgpu::Buffer, u64), bytes: u64) -> Self {
-        BufferCopy { from: (from.0.clone(), from.1), to: (to.0.clone(), to.1), bytes }
+    /// From an offset in one buffer to an offset in another.
+    pub fn new(
+        (from, from_offset): (&wgpu::Buffer, u64),
+        (to, to_offset): (&wgpu::Buffer, u64),
+        bytes: u64,
+    ) -> Self {
+        BufferCopy { from: from.clone(), from_offset, to: to.clone(), to_offset, bytes }
     }
 
     /// The first bytes of a buffer to where another begins.

@@ -156,8 +156,9 @@ impl<'a> Recorder<'a> {
         self.stamp = Some(Stamp { queries: queries.clone(), begin, end });
     }
 
-    pub fn copy(&mut self, BufferCopy { from, to, bytes }: &BufferCopy) {
-        self.encoder().copy_buffer_to_buffer(&from.0, from.1, &to.0, to.1, *bytes);
+    pub fn copy(&mut self, copy: &BufferCopy) {
+        let BufferCopy { from, from_offset, to, to_offset, bytes } = copy;
+        self.encoder().copy_buffer_to_buffer(from, *from_offset, to, *to_offset, *bytes);
     }
 
     /// For anything but a dispatch.
